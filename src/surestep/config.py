@@ -1,0 +1,78 @@
+"""The configuration of a run: frozen dataclasses, one per stage."""
+
+import dataclasses
+from typing import Any, Generic, TypeVar
+
+from surestep.constraint import Constraint
+from surestep.errors import ConfigurationError
+from surestep.goal import Goal
+from surestep.split import SplitSizes
+from surestep.stages.certify import CertifySettings
+from surestep.stages.evaluate import EvaluateSettings
+from surestep.stages.imitate import ImitateSettings
+from surestep.stages.locate import LocateSettings
+from surestep.stages.sample import SampleSettings
+
+Settings = TypeVar("Settings")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(Generic[Settings]):
+    """Every number of a run. Two runs with equal configurations give equal certificates."""
+
+    name: str
+    """The problem."""
+    preset: str
+    """The preset the configuration started from."""
+    problem: Settings
+    """The family of problems."""
+    goal: Goal
+    """What counts as success on an instance."""
+    horizon: int
+    """After how many iterations the goal must be reached."""
+    seed: int = 0
+    """The run's seed: data sets, initial weights, training, sampling."""
+    family_seed: int = 0
+    """The family's seed: what is drawn once and shared by all instances."""
+    block: int = 256
+    """How many instances are iterated side by side."""
+    sizes: SplitSizes = SplitSizes()
+    """Sizes of the four data sets."""
+    constraint: Constraint = Constraint()
+    """Which success probabilities are acceptable."""
+    imitate: ImitateSettings = ImitateSettings()
+    """Imitation of a classical rule."""
+    locate: LocateSettings = LocateSettings()
+    """Training."""
+    sample: SampleSettings = SampleSettings()
+    """Sampling the prior."""
+    certify: CertifySettings = CertifySettings()
+    """Posterior and certificate."""
+    evaluate: EvaluateSettings = EvaluateSettings()
+    """Evaluation on the test set."""
+
+    def validate(self) -> None:
+        """Refuse what cannot work, before any work is done."""
+        for field in dataclasses.fields(self.sizes):
+            size = getattr(self.sizes, field.name)
+            if size < 1:
+                raise ConfigurationError(f"sizes.{field.name} must be at least 1, not {size}")
+        if self.horizon < 1 or self.block < 1:
+            raise ConfigurationError(
+                f"horizon and block must be at least 1, not {self.horizon} and {self.block}"
+            )
+        for name in ("seed", "family_seed"):
+            if not 0 <= getattr(self, name) < 2**31:
+                raise ConfigurationError(
+                    f"{name} must be a whole number from 0 to 2^31 - 1, not {getattr(self, name)}"
+                )
+        checks: Any = self.problem
+        if hasattr(checks, "validate"):
+            checks.validate()
+        self.goal.validate()
+        self.constraint.validate(self.sizes.validation)
+        self.imitate.validate()
+        self.locate.validate(self.horizon)
+        self.sample.validate()
+        self.certify.validate()
+        self.evaluate.validate()

@@ -1,0 +1,33 @@
+"""Every error surestep raises on purpose, each with the exit code the command line ends with."""
+
+from typing import ClassVar
+
+
+class SurestepError(Exception):
+    """Base of the errors a user can act on; the message says what would be right."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigurationError(SurestepError):
+    """A setting, a name or an argument that cannot work."""
+
+    exit_code = 2
+
+
+class ProblemError(SurestepError):
+    """A problem that breaks its contract: its loss, its start or its instances."""
+
+    exit_code = 2
+
+
+class InfeasibleError(SurestepError):
+    """Training ended without a rule that meets the success constraint: nothing to certify."""
+
+    exit_code = 3
+
+
+class RunFolderError(SurestepError):
+    """A run folder that holds something else, is damaged, or is in use."""
+
+    exit_code = 4

@@ -1,0 +1,30 @@
+"""An experiment: a problem with its learned rule, its teacher and its opponents."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from jaxtyping import Array
+
+from surestep.problem import Problem
+from surestep.rule import Rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracies:
+    """The losses that count as solved when solvers are timed."""
+
+    values: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """All that a run needs beside numbers."""
+
+    problem: Problem
+    create_rule: Callable[[Array], Rule]
+    """Makes the rule to be learned, with random weights."""
+    teacher: Rule | None
+    """The classical rule that is imitated first, if the learned one needs that."""
+    baselines: Mapping[str, Rule]
+    """Classical rules to compare with, by name; the first is the paper's."""
+    accuracies: Accuracies

@@ -1,0 +1,138 @@
+"""The oracle: all that a rule may ask about one instance, with a count of what was asked.
+
+Rules see the optimization variable as a flat vector, whatever its shape is in the user's loss.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, Scalar
+
+from surestep.problem import CompositeProblem, LeastSquares, Problem, Theta
+
+Vector = Float[Array, " n"]
+
+
+class Evaluations(eqx.Module):
+    """How often a rule asked: gradients (with the value, or a product of like cost) and values."""
+
+    gradients: Int[Array, ""]
+    values: Int[Array, ""]
+
+    @classmethod
+    def none(cls) -> "Evaluations":
+        """Nothing asked yet."""
+        return cls(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+
+    def plus(self, oracle: "Oracle") -> "Evaluations":
+        """These and what an oracle was asked."""
+        return Evaluations(
+            jnp.asarray(self.gradients + oracle.gradients, jnp.int32),
+            jnp.asarray(self.values + oracle.values, jnp.int32),
+        )
+
+
+class Oracle:
+    """Answers for one instance; lives for one step of one rule, while that step is traced.
+
+    Counting happens while the step is traced, so a metered question may not be asked inside a
+    loop or a batch of the rule's own: it would count once. Such code (a line search) asks
+    `unmetered_value` and declares the number with `spend`.
+    """
+
+    def __init__(self, problem: Problem, theta: Theta) -> None:
+        self.problem = problem
+        self.theta = jax.lax.stop_gradient(theta)
+        self.gradients: int | Array = 0
+        self.values: int | Array = 0
+        start = problem.start(theta)
+        self.start, self.unravel = ravel_pytree(start)
+        self._trace = get_opaque_trace_state()
+
+    def spend(self, *, gradients: int | Array = 0, values: int | Array = 0) -> None:
+        """Count evaluations, one by one or as many as an inner loop turned out to need."""
+        if get_opaque_trace_state() != self._trace:
+            raise RuntimeError(
+                "the oracle was asked inside an inner loop or batch of a rule, where questions "
+                "cannot be counted: use `unmetered_value` there and `spend` outside"
+            )
+        self.gradients = self.gradients + gradients
+        self.values = self.values + values
+
+    def value(self, x: Vector) -> Scalar:
+        """The loss at `x`."""
+        self.spend(values=1)
+        return self.unmetered_value(x)
+
+    def unmetered_value(self, x: Vector) -> Scalar:
+        """The loss at `x`, for use inside inner loops that count by themselves."""
+        return self.problem.loss(self.unravel(x), self.theta)
+
+    def value_and_gradient(self, x: Vector) -> tuple[Scalar, Vector]:
+        """The loss at `x` and its gradient there.
+
+        While a rule is trained, the value's derivative is this very gradient and the gradient
+        is a constant: nothing is evaluated twice, and no second derivatives appear.
+        """
+        self.spend(gradients=1)
+        return _value_and_gradient(x, _loss, self.problem, self.theta)
+
+    def smooth_gradient(self, x: Vector) -> Vector:
+        """The gradient of the smooth part (of the whole loss, if the problem has but one)."""
+        self.spend(gradients=1)
+        part = _smooth if isinstance(self.problem, CompositeProblem) else _loss
+        return _value_and_gradient(x, part, self.problem, self.theta)[1]
+
+    def prox(self, x: Vector, step: Float[Array, "..."] | float) -> Vector:
+        """The proximal map of the part that is not smooth; without such a part, `x` itself."""
+        if not isinstance(self.problem, CompositeProblem):
+            return x
+        point = self.problem.prox(self.unravel(x), jnp.asarray(step), self.theta)
+        return ravel_pytree(point)[0]
+
+    def residual(self, x: Vector) -> Vector:
+        """The residual of a least-squares problem, as a flat vector."""
+        return _residual(self.problem, self.unravel(x), self.theta)
+
+    def residual_product(self, direction: Vector) -> Vector:
+        """`A direction`: how the residual changes along a direction."""
+        zero = jnp.zeros_like(direction)
+        return jax.jvp(self.residual, (zero,), (direction,))[1]
+
+    def residual_pullback(self, residual: Vector) -> Vector:
+        """`A' residual`. With one `residual_product` it costs what a gradient costs: counted."""
+        self.spend(gradients=1)
+        _, pullback = jax.vjp(self.residual, jnp.zeros_like(self.start))
+        return pullback(residual)[0]
+
+
+def _loss(problem: Problem, x: Any, theta: Theta) -> Scalar:
+    return problem.loss(x, theta)
+
+
+def _smooth(problem: CompositeProblem, x: Any, theta: Theta) -> Scalar:
+    return problem.smooth(x, theta)
+
+
+def _residual(problem: Problem, x: Any, theta: Theta) -> Vector:
+    assert isinstance(problem, LeastSquares)
+    return jnp.ravel(problem.residual(x, theta))
+
+
+@eqx.filter_custom_jvp
+def _value_and_gradient(x: Vector, part: Any, problem: Problem, theta: Theta) -> Any:
+    unravel = ravel_pytree(problem.start(theta))[1]
+    return jax.value_and_grad(lambda flat: part(problem, unravel(flat), theta))(x)
+
+
+@_value_and_gradient.def_jvp
+def _value_and_gradient_jvp(primals: Any, tangents: Any) -> Any:
+    value, gradient = _value_and_gradient(*primals)
+    x_tangent = tangents[0]
+    if x_tangent is None:
+        x_tangent = jnp.zeros_like(gradient)
+    return (value, gradient), (jnp.vdot(gradient, x_tangent), jnp.zeros_like(gradient))

@@ -1,0 +1,102 @@
+"""A problem: a family of losses, how its instances are drawn, and where to start."""
+
+import abc
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Scalar
+
+Theta = PyTree[Any]
+"""What makes one instance of a family: any pytree of arrays."""
+
+Point = PyTree[Any]
+"""An optimization variable: an array of any shape or a pytree of arrays."""
+
+
+class Problem(eqx.Module):
+    """A family of problems `minimise loss(x, theta) over x`, with `theta` drawn at random.
+
+    Subclass it and write three methods. `loss` must be a non-negative scalar, differentiable
+    almost everywhere; it is compiled, batched and differentiated by JAX. What is drawn once for
+    the whole family belongs into the fields, what varies from instance to instance into `theta`.
+    """
+
+    precision: ClassVar[Literal["float32", "float64"]] = "float64"
+
+    @abc.abstractmethod
+    def sample(self, key: Array) -> Theta:
+        """Draw one instance. All instances, in all data sets, come from here."""
+
+    @abc.abstractmethod
+    def start(self, theta: Theta) -> Point:
+        """The point every rule starts from."""
+
+    @abc.abstractmethod
+    def loss(self, x: Point, theta: Theta) -> Scalar:
+        """The value to be made small, at least 0."""
+
+
+class LeastSquares(Problem):
+    """A problem whose loss is half the squared norm of a residual that is affine in `x`.
+
+    Rules made for linear least squares (conjugate gradients) use the residual itself.
+    """
+
+    @abc.abstractmethod
+    def residual(self, x: Point, theta: Theta) -> Float[Array, "..."]:
+        """The vector `A x - b` of the instance."""
+
+    def loss(self, x: Point, theta: Theta) -> Scalar:
+        """Half the squared norm of the residual."""
+        residual = self.residual(x, theta)
+        return 0.5 * jnp.sum(residual * residual)
+
+
+class CompositeProblem(Problem):
+    """A loss that is a smooth part plus a part that is simple, but not smooth.
+
+    The gradient of a composite loss, where a rule asks for it, is that of the sum as automatic
+    differentiation defines it; proximal rules ask for the smooth part's and for `prox`.
+    """
+
+    @abc.abstractmethod
+    def smooth(self, x: Point, theta: Theta) -> Scalar:
+        """The differentiable part."""
+
+    @abc.abstractmethod
+    def nonsmooth(self, x: Point, theta: Theta) -> Scalar:
+        """The part that is handled by its proximal map."""
+
+    @abc.abstractmethod
+    def prox(self, x: Point, step: Float[Array, "..."], theta: Theta) -> Point:
+        """The minimiser over `z` of `nonsmooth(z, theta) + norm(z - x)^2 / (2 step)`."""
+
+    def loss(self, x: Point, theta: Theta) -> Scalar:
+        """The smooth part plus the other one."""
+        return self.smooth(x, theta) + self.nonsmooth(x, theta)
+
+
+def draw(problem: Problem, size: int, key: Array) -> Theta:
+    """`size` independent instances, stacked along a new first axis.
+
+    Instance `i` depends on the key and on `i` alone, so a larger set begins with a smaller one.
+    """
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
+    return _draw(problem, keys)
+
+
+@eqx.filter_jit
+def _draw(problem: Problem, keys: Array) -> Theta:
+    return jax.vmap(problem.sample)(keys)
+
+
+def instance(thetas: Theta, index: int | Array) -> Theta:
+    """One instance (or several, for an array of indices) out of a stacked set."""
+    return jax.tree.map(lambda leaf: leaf[index], thetas)
+
+
+def count(thetas: Theta) -> int:
+    """How many instances a stacked set holds."""
+    return jax.tree.leaves(thetas)[0].shape[0]

@@ -1,0 +1,161 @@
+"""Quadratics: strongly convex, ill-conditioned least squares, the paper's first experiment."""
+
+import dataclasses
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from surestep.config import RunConfig
+from surestep.constraint import Constraint
+from surestep.errors import ConfigurationError
+from surestep.experiment import Accuracies, Experiment
+from surestep.goal import Goal
+from surestep.langevin import StepSizes
+from surestep.problem import LeastSquares
+from surestep.randomness import named_key
+from surestep.rules import LBFGS, ConjugateGradients, Coordinatewise, HeavyBall, Nesterov
+from surestep.split import SplitSizes
+from surestep.stages.evaluate import EvaluateSettings
+from surestep.stages.imitate import ImitateSettings
+from surestep.stages.locate import LocateSettings
+from surestep.stages.sample import SampleSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class QuadraticsSettings:
+    """The family of quadratics."""
+
+    dimension: int = 200
+    """Number of unknowns."""
+    convexity: tuple[float, float] = (1e-3, 5e-3)
+    """Range of the smallest eigenvalue."""
+    smoothness: tuple[float, float] = (1e2, 5e2)
+    """Range of the largest eigenvalue."""
+    spread: float = 5.0
+    """The right-hand side's mean and mixing matrix have entries up to this size."""
+
+    def validate(self) -> None:
+        """Refuse ranges that make no strongly convex family."""
+        if self.dimension < 1:
+            raise ConfigurationError("problem.dimension must be at least 1")
+        (m_low, m_high), (l_low, l_high) = self.convexity, self.smoothness
+        if not 0 < m_low <= m_high <= l_low <= l_high:
+            raise ConfigurationError(
+                "problem.convexity and problem.smoothness must be rising ranges of positive "
+                f"numbers, the first below the second, not {self.convexity} and {self.smoothness}"
+            )
+
+
+class Quadratic(NamedTuple):
+    """One instance: the diagonal of A and the right-hand side b."""
+
+    diagonal: Float[Array, " n"]
+    target: Float[Array, " n"]
+
+
+class Quadratics(LeastSquares):
+    """`0.5 norm(A x - b)^2` with `A` diagonal, from `x = 0`.
+
+    The diagonal runs evenly, both ends included, from the square root of the instance's smallest
+    eigenvalue to that of its largest. Mean and mixing matrix of `b` are the family's.
+    """
+
+    mean: Float[Array, " n"]
+    mixing: Float[Array, "n n"]
+    convexity: tuple[float, float]
+    smoothness: tuple[float, float]
+
+    @classmethod
+    def create(cls, settings: QuadraticsSettings, seed: int) -> Self:
+        """Draw what all instances share."""
+        settings.validate()
+        n, spread = settings.dimension, settings.spread
+        key_mean, key_mixing = jax.random.split(named_key(seed, "family", "quadratics"))
+        with jax.enable_x64(True):
+            return cls(
+                mean=jax.random.uniform(key_mean, (n,), minval=-spread, maxval=spread),
+                mixing=jax.random.uniform(key_mixing, (n, n), minval=-spread, maxval=spread),
+                convexity=settings.convexity,
+                smoothness=settings.smoothness,
+            )
+
+    def sample(self, key: Array) -> Quadratic:
+        """Two eigenvalues, uniform in their ranges, and a normal right-hand side."""
+        key_m, key_l, key_b = jax.random.split(key, 3)
+        lowest = jax.random.uniform(key_m, minval=self.convexity[0], maxval=self.convexity[1])
+        highest = jax.random.uniform(key_l, minval=self.smoothness[0], maxval=self.smoothness[1])
+        n = self.mean.size
+        return Quadratic(
+            diagonal=jnp.linspace(jnp.sqrt(lowest), jnp.sqrt(highest), n),
+            target=self.mean + self.mixing.T @ jax.random.normal(key_b, (n,)),
+        )
+
+    def start(self, theta: Quadratic) -> Float[Array, " n"]:
+        """The origin."""
+        return jnp.zeros_like(theta.target)
+
+    def residual(self, x: Float[Array, " n"], theta: Quadratic) -> Float[Array, " n"]:
+        """`A x - b`."""
+        return theta.diagonal * x - theta.target
+
+
+Config = RunConfig[QuadraticsSettings]
+
+
+def build(config: Config) -> Experiment:
+    """The experiment that a configuration describes."""
+    problem = Quadratics.create(config.problem, config.family_seed)
+    convexity, smoothness = config.problem.convexity[0], config.problem.smoothness[1]
+    heavy_ball = HeavyBall.for_constants(smoothness, convexity)
+    return Experiment(
+        problem=problem,
+        create_rule=Coordinatewise.create,
+        teacher=heavy_ball,
+        baselines={
+            "heavy ball": heavy_ball,
+            "Nesterov": Nesterov(1 / smoothness),
+            "conjugate gradients": ConjugateGradients(),
+            "L-BFGS": LBFGS(),
+        },
+        accuracies=Accuracies((1e-2, 1e-4, 1e-6)),
+    )
+
+
+PAPER = Config(
+    name="quadratics",
+    preset="paper",
+    problem=QuadraticsSettings(),
+    goal=Goal(scale=1.0, exponent=0.5),
+    horizon=350,
+)
+
+QUICK = dataclasses.replace(
+    PAPER,
+    preset="quick",
+    problem=QuadraticsSettings(dimension=50),
+    goal=Goal(scale=1.0, exponent=0.75),
+    horizon=100,
+    sizes=SplitSizes(200, 200, 200, 200),
+    imitate=ImitateSettings(steps=1000),
+    locate=LocateSettings(steps=60_000, halve_every=20_000, check_every=10_000),
+    sample=SampleSettings(samples=25, step_sizes=StepSizes(1e-6)),
+    evaluate=EvaluateSettings(limit=2_000),
+)
+
+TINY = dataclasses.replace(
+    QUICK,
+    preset="tiny",
+    problem=QuadraticsSettings(dimension=8),
+    goal=Goal(scale=1.0, exponent=1.0),
+    horizon=10,
+    sizes=SplitSizes(64, 64, 64, 64),
+    imitate=ImitateSettings(steps=200),
+    locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
+    sample=SampleSettings(samples=5, burn_in=2, thinning=2),
+    constraint=Constraint(lower=0.8, width=0.15),
+    evaluate=EvaluateSettings(limit=100, baselines=("heavy ball", "conjugate gradients")),
+)
+
+PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER}

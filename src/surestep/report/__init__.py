@@ -1,0 +1,1 @@
+"""Figures: data first, then drawing."""

@@ -1,0 +1,167 @@
+"""The only loop over iterations.
+
+Training, sampling, certification, evaluation and solving all iterate a rule through this module.
+Divergence is caught here and nowhere else: once a loss is not finite, the rollout's loss is
+infinity for good, its state stays where it last was finite, and its status says so.
+"""
+
+import enum
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+from surestep.oracle import Evaluations, Oracle, Vector
+from surestep.problem import Problem, Theta
+from surestep.rule import Rule, State
+
+
+class Status(enum.IntEnum):
+    """How a rollout ended."""
+
+    FINISHED = 0
+    REACHED = 1
+    LIMIT = 2
+    DIVERGED = 3
+
+    @property
+    def message(self) -> str:
+        """What the status means, for a person."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Status.FINISHED: "all iterations were made",
+    Status.REACHED: "the accuracy was reached",
+    Status.LIMIT: "the iterations were used up before the accuracy was reached",
+    Status.DIVERGED: "the loss became infinite or not a number",
+}
+
+
+class Progress(eqx.Module):
+    """A rollout under way."""
+
+    state: State
+    evaluations: Evaluations
+    diverged: Bool[Array, ""]
+
+    @property
+    def loss(self) -> Scalar:
+        """The loss now: infinity once the rollout has diverged."""
+        return jnp.where(self.diverged, jnp.inf, self.state.value)
+
+
+class Rollout(eqx.Module):
+    """A finished rollout. Index 0 is the start, index n is after n iterations."""
+
+    losses: Float[Array, " iterations+1"]
+    gradients: Int[Array, " iterations+1"]
+    x: Vector
+    status: Int[Array, ""]
+
+
+class Reached(eqx.Module):
+    """What it took to bring the loss down to an accuracy."""
+
+    iterations: Int[Array, ""]
+    gradients: Int[Array, ""]
+    loss: Scalar
+    x: Vector
+    status: Int[Array, ""]
+
+
+def begin(rule: Rule, problem: Problem, theta: Theta) -> Progress:
+    """Start a rule at the problem's start."""
+    oracle = Oracle(problem, theta)
+    state = rule.init(oracle, oracle.start)
+    return Progress(state, Evaluations.none().plus(oracle), ~jnp.isfinite(state.value))
+
+
+def advance(rule: Rule, problem: Problem, theta: Theta, progress: Progress) -> Progress:
+    """One iteration of a rule, unless the rollout has diverged."""
+    oracle = Oracle(problem, theta)
+    state = rule.step(oracle, progress.state)
+    diverged = progress.diverged | ~jnp.isfinite(state.value)
+    kept = jax.tree.map(lambda old, new: jnp.where(diverged, old, new), progress.state, state)
+    return Progress(kept, progress.evaluations.plus(oracle), diverged)
+
+
+def rollout(rule: Rule, problem: Problem, theta: Theta, iterations: int) -> Rollout:
+    """A fixed number of iterations on one instance, every loss kept."""
+    rule = rule.prepare()
+
+    def body(progress: Progress, _: None) -> tuple[Progress, tuple[Scalar, Array]]:
+        progress = advance(rule, problem, theta, progress)
+        return progress, (progress.loss, progress.evaluations.gradients)
+
+    first = begin(rule, problem, theta)
+    last, (losses, gradients) = jax.lax.scan(body, first, None, length=iterations)
+    return Rollout(
+        losses=jnp.concatenate([first.loss[None], losses]),
+        gradients=jnp.concatenate([first.evaluations.gradients[None], gradients]),
+        x=last.state.x,
+        status=jnp.where(last.diverged, Status.DIVERGED, Status.FINISHED),
+    )
+
+
+def reach(
+    rule: Rule, problem: Problem, theta: Theta, accuracy: float | Array, limit: int
+) -> Reached:
+    """Iterate on one instance until the loss is below an accuracy, at most `limit` times."""
+    rule = rule.prepare()
+
+    def unfinished(carry: tuple[Progress, Array]) -> Array:
+        progress, iterations = carry
+        return (progress.loss >= accuracy) & ~progress.diverged & (iterations < limit)
+
+    def body(carry: tuple[Progress, Array]) -> tuple[Progress, Array]:
+        progress, iterations = carry
+        return advance(rule, problem, theta, progress), iterations + 1
+
+    first = (begin(rule, problem, theta), jnp.zeros((), jnp.int32))
+    progress, iterations = jax.lax.while_loop(unfinished, body, first)
+    ended = jnp.where(progress.loss < accuracy, Status.REACHED, Status.LIMIT)
+    return Reached(
+        iterations=iterations,
+        gradients=progress.evaluations.gradients,
+        loss=progress.loss,
+        x=progress.state.x,
+        status=jnp.where(progress.diverged, Status.DIVERGED, ended),
+    )
+
+
+@eqx.filter_jit
+def rollouts(
+    rule: Rule, problem: Problem, thetas: Theta, iterations: int, block: int
+) -> Rollout:
+    """Rollouts on every instance of a stacked set, `block` of them side by side."""
+    rule = rule.prepare()
+    return jax.lax.map(
+        lambda theta: rollout(rule, problem, theta, iterations), thetas, batch_size=block
+    )
+
+
+@eqx.filter_jit
+def losses_at(
+    rule: Rule, problem: Problem, thetas: Theta, at: tuple[int, ...], block: int
+) -> Float[Array, "instance iteration"]:
+    """The losses of every instance after the iterations named in `at`, and nothing else."""
+    wanted = jnp.asarray(at)
+    rule = rule.prepare()
+    return jax.lax.map(
+        lambda theta: rollout(rule, problem, theta, max(at)).losses[wanted],
+        thetas,
+        batch_size=block,
+    )
+
+
+@eqx.filter_jit
+def reach_each(
+    rule: Rule, problem: Problem, thetas: Theta, accuracy: Array, limit: int, block: int
+) -> Reached:
+    """Iterate on every instance until it reaches the accuracy, `block` of them side by side."""
+    rule = rule.prepare()
+    return jax.lax.map(
+        lambda theta: reach(rule, problem, theta, accuracy, limit), thetas, batch_size=block
+    )

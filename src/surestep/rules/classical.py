@@ -1,0 +1,145 @@
+"""Classical first-order rules: the teachers of learned rules and their opponents."""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Scalar
+
+from surestep.oracle import Oracle, Vector
+from surestep.rule import GradientRule, Need, Rule, State
+
+
+class GradientDescent(GradientRule):
+    """`x - step_size * gradient`."""
+
+    step_size: float | Float[Array, ""]
+
+    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> None:
+        """Nothing to remember."""
+
+    def update(
+        self, x: Vector, value: Scalar, gradient: Vector, memory: None
+    ) -> tuple[Vector, None]:
+        """One step against the gradient."""
+        return x - self.step_size * gradient, None
+
+
+class HeavyBall(GradientRule):
+    """Polyak's heavy ball with friction: a gradient step plus a share of the last move."""
+
+    step_size: float | Float[Array, ""]
+    momentum: float | Float[Array, ""]
+
+    @classmethod
+    def for_constants(cls, smoothness: float, convexity: float) -> "HeavyBall":
+        """The step and momentum that are best in the worst case for these two constants."""
+        root_l, root_m = smoothness**0.5, convexity**0.5
+        return cls(
+            step_size=(2 / (root_l + root_m)) ** 2,
+            momentum=((root_l - root_m) / (root_l + root_m)) ** 2,
+        )
+
+    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Vector:
+        """The previous point is the start itself."""
+        return x
+
+    def update(
+        self, x: Vector, value: Scalar, gradient: Vector, memory: Vector
+    ) -> tuple[Vector, Vector]:
+        """A gradient step plus momentum."""
+        return x - self.step_size * gradient + self.momentum * (x - memory), x
+
+
+class Adam(GradientRule):
+    """Adam, as Optax implements it."""
+
+    learning_rate: float | Float[Array, ""]
+    decay_mean: float = 0.9
+    decay_square: float = 0.999
+    epsilon: float = 1e-8
+
+    def _transformation(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate, self.decay_mean, self.decay_square, self.epsilon)
+
+    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Any:
+        """Optax's moments, at zero."""
+        return self._transformation().init(x)
+
+    def update(
+        self, x: Vector, value: Scalar, gradient: Vector, memory: Any
+    ) -> tuple[Vector, Any]:
+        """Optax's update, applied."""
+        change, memory = self._transformation().update(gradient, memory, x)
+        return x + change, memory
+
+
+class ExtrapolatedState(State):
+    """Two points in a row and how far the next gradient is taken beyond them."""
+
+    x: Vector
+    value: Scalar
+    previous: Vector
+    momentum: Scalar
+    scalar: Scalar
+
+
+class _Extrapolated(Rule):
+    """Nesterov's scheme: a (proximal) gradient step from a point beyond the current one.
+
+    The scalar starts at 1 and the previous point is the start itself, so the first step is a
+    plain one.
+    """
+
+    step_size: float | Float[Array, ""]
+
+    def init(self, oracle: Oracle, x: Vector) -> ExtrapolatedState:
+        """At rest in `x`."""
+        one = jnp.ones((), x.dtype)
+        return ExtrapolatedState(x, oracle.value(x), x, 0 * one, one)
+
+    def step(self, oracle: Oracle, state: ExtrapolatedState) -> ExtrapolatedState:
+        """Extrapolate, step, and find the momentum of the next extrapolation."""
+        beyond = state.x + state.momentum * (state.x - state.previous)
+        moved = beyond - self.step_size * oracle.smooth_gradient(beyond)
+        x = oracle.prox(moved, self.step_size)
+        momentum, scalar = self.next_momentum(state, beyond, x)
+        return ExtrapolatedState(x, oracle.value(x), state.x, momentum, scalar)
+
+    def next_momentum(
+        self, state: ExtrapolatedState, beyond: Vector, x: Vector
+    ) -> tuple[Scalar, Scalar]:
+        """FISTA's sequence: `(t - 1) / t_next` with `t_next = (1 + sqrt(1 + 4 t^2)) / 2`."""
+        scalar = (1 + jnp.sqrt(1 + 4 * state.scalar**2)) / 2
+        return (state.scalar - 1) / scalar, scalar
+
+    def relocate(self, oracle: Oracle, state: ExtrapolatedState, x: Vector) -> ExtrapolatedState:
+        """Keep the momentum, move the point."""
+        return ExtrapolatedState(
+            x, oracle.value(x), state.previous, state.momentum, state.scalar
+        )
+
+
+class Nesterov(_Extrapolated):
+    """Nesterov's accelerated gradient method for smooth losses, with step `1 / L`."""
+
+    needs: ClassVar[tuple[Need, ...]] = ("smooth",)
+
+
+class Fista(_Extrapolated):
+    """FISTA: Nesterov's scheme with a proximal step, for composite losses, with step `1 / L`."""
+
+
+class FistaWithRestart(_Extrapolated):
+    """FISTA that drops its momentum when the last move points uphill.
+
+    The gradient test of O'Donoghue and Candès: it costs no evaluation.
+    """
+
+    def next_momentum(
+        self, state: ExtrapolatedState, beyond: Vector, x: Vector
+    ) -> tuple[Scalar, Scalar]:
+        """FISTA's sequence, begun anew where momentum and step disagree."""
+        momentum, scalar = super().next_momentum(state, beyond, x)
+        uphill = jnp.vdot(beyond - x, x - state.x) > 0
+        return jnp.where(uphill, 0.0, momentum), jnp.where(uphill, 1.0, scalar)

@@ -1,0 +1,88 @@
+"""Classical rules that use curvature: L-BFGS and conjugate gradients for least squares."""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Scalar
+
+from surestep.oracle import Oracle, Vector
+from surestep.rule import GradientState, Need, Rule, State
+
+
+class LBFGS(Rule):
+    """Limited-memory BFGS with a zoom line search, as Optax implements it.
+
+    The line search evaluates as many gradients as it needs; the oracle is told the number.
+    """
+
+    memory_size: int = 10
+    line_search_steps: int = 20
+
+    def _transformation(self) -> optax.GradientTransformationExtraArgs:
+        search = optax.scale_by_zoom_linesearch(
+            max_linesearch_steps=self.line_search_steps, initial_guess_strategy="one"
+        )
+        return optax.lbfgs(memory_size=self.memory_size, linesearch=search)
+
+    def init(self, oracle: Oracle, x: Vector) -> GradientState:
+        """An empty memory at `x`."""
+        value, gradient = oracle.value_and_gradient(x)
+        return GradientState(x, value, gradient, self._transformation().init(x))
+
+    def step(self, oracle: Oracle, state: GradientState) -> GradientState:
+        """A quasi-Newton direction and a line search along it."""
+        change, memory = self._transformation().update(
+            state.gradient,
+            state.memory,
+            state.x,
+            value=state.value,
+            grad=state.gradient,
+            value_fn=oracle.unmetered_value,
+        )
+        search: Any = memory[-1]
+        oracle.spend(gradients=search.info.num_linesearch_steps)
+        # The line search has just evaluated the point it ends in: nothing is evaluated twice.
+        return GradientState(state.x + change, search.value, search.grad, memory)
+
+
+class ConjugateState(State):
+    """The point, its residual, the pulled-back residual and the search direction."""
+
+    x: Vector
+    value: Scalar
+    residual: Vector
+    descent: Vector
+    direction: Vector
+
+
+class ConjugateGradients(Rule):
+    """Conjugate gradients for linear least squares (the CGLS recurrence).
+
+    One product with the matrix and one with its transpose per iteration: counted as a gradient.
+    """
+
+    needs: ClassVar[tuple[Need, ...]] = ("residual",)
+
+    def init(self, oracle: Oracle, x: Vector) -> ConjugateState:
+        """The first direction is steepest descent."""
+        residual = oracle.residual(x)
+        descent = -oracle.residual_pullback(residual)
+        return ConjugateState(x, oracle.value(x), residual, descent, descent)
+
+    def step(self, oracle: Oracle, state: ConjugateState) -> ConjugateState:
+        """An exact line search, then the next conjugate direction."""
+        product = oracle.residual_product(state.direction)
+        squared = jnp.vdot(state.descent, state.descent)
+        length = _ratio(squared, jnp.vdot(product, product))
+        x = state.x + length * state.direction
+        residual = state.residual + length * product
+        descent = -oracle.residual_pullback(residual)
+        turn = _ratio(jnp.vdot(descent, descent), squared)
+        direction = descent + turn * state.direction
+        return ConjugateState(x, oracle.value(x), residual, descent, direction)
+
+
+def _ratio(above: Scalar, below: Scalar) -> Scalar:
+    # At the exact solution both are 0 and the rule stays where it is.
+    return jnp.where(below > 0, above / jnp.where(below > 0, below, 1.0), 0.0)

@@ -1,0 +1,104 @@
+"""Four data sets of four types, so that using the wrong one is a type error.
+
+The guarantee rests on the train set having chosen nothing but the posterior: what learns takes a
+`PriorSet` and a `ValidationSet`, what certifies a `TrainSet`, what evaluates a `TestSet`.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from typing import Self
+
+import jax
+import numpy as np
+
+from surestep.problem import Problem, Theta, count, draw
+from surestep.randomness import named_key
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """Independent instances of one problem, stacked along their first axis."""
+
+    thetas: Theta
+
+    @property
+    def size(self) -> int:
+        """How many instances there are."""
+        return count(self.thetas)
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """A fingerprint of every bit of the data."""
+        return fingerprint(self.thetas)
+
+    @classmethod
+    def draw(cls, problem: Problem, size: int, seed: int) -> Self:
+        """Draw a set; sets of different types never share their random numbers."""
+        return cls(draw(problem, size, named_key(seed, "data", cls.__name__)))
+
+
+class PriorSet(DataSet):
+    """Instances that rules are trained on and that weigh the prior."""
+
+
+class ValidationSet(DataSet):
+    """Instances that decide whether a rule meets the success constraint."""
+
+
+class TrainSet(DataSet):
+    """Instances that the posterior and the certificate are computed from; opened last."""
+
+
+class TestSet(DataSet):
+    """Instances that show how the outcome does; nothing depends on them."""
+
+    __test__ = False  # pytest: this is no test case
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitSizes:
+    """How many instances each of the four independent data sets holds."""
+
+    prior: int = 250
+    """Instances to train on and to weigh the prior."""
+    validation: int = 250
+    """Instances to estimate success probabilities from while learning."""
+    train: int = 250
+    """Instances to compute the posterior and the certificate from."""
+    test: int = 250
+    """Instances to evaluate on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The four data sets of a run."""
+
+    prior: PriorSet
+    validation: ValidationSet
+    train: TrainSet
+    test: TestSet
+
+    @classmethod
+    def draw(cls, problem: Problem, sizes: SplitSizes, seed: int) -> Self:
+        """Draw all four from the problem's one distribution."""
+        return cls(
+            PriorSet.draw(problem, sizes.prior, seed),
+            ValidationSet.draw(problem, sizes.validation, seed),
+            TrainSet.draw(problem, sizes.train, seed),
+            TestSet.draw(problem, sizes.test, seed),
+        )
+
+    def fingerprints(self) -> dict[str, str]:
+        """The fingerprint of each set, by name."""
+        return {field.name: getattr(self, field.name).sha256 for field in dataclasses.fields(self)}
+
+
+def fingerprint(tree: Theta) -> str:
+    """A hash of a pytree of arrays: structure, shapes, types and every bit."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.asarray(leaf, order="C")
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

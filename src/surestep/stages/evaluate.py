@@ -1,0 +1,175 @@
+"""Evaluation: the learned rule and its opponents on the whole test set.
+
+Everyone runs on the same instances from the same start, and every instance counts, also those
+where the learned rule fails. Accuracies are timed with compiled, warmed-up programs, one instance
+at a time and as a batch.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from surestep.constraint import SuccessEstimate
+from surestep.errors import ConfigurationError
+from surestep.goal import reached
+from surestep.precision import working_precision
+from surestep.problem import Problem, instance
+from surestep.progress import Reporter, Silence
+from surestep.rollout import Reached, reach, reach_each, rollouts
+from surestep.rule import Rule, require_fit
+from surestep.split import TestSet
+from surestep.store import axes
+from surestep.task import Task
+
+LEARNED = "learned"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateSettings:
+    """What is compared on the test set."""
+
+    factor: int = 2
+    """Losses are shown up to this many times the horizon."""
+    limit: int = 10_000
+    """Most iterations when solvers are timed to an accuracy."""
+    baselines: tuple[str, ...] = ()
+    """Names of the opponents; none named means all the problem has."""
+
+    def validate(self) -> None:
+        """Refuse sizes that cannot work."""
+        if self.factor < 1 or self.limit < 1:
+            raise ConfigurationError("evaluate.factor and evaluate.limit must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """What every solver did on every test instance."""
+
+    losses: np.ndarray = dataclasses.field(metadata=axes("solver", "instance", "iteration"))
+    gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "instance", "iteration"))
+    thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
+    reach_iterations: np.ndarray = dataclasses.field(
+        metadata=axes("solver", "accuracy", "instance")
+    )
+    reach_gradients: np.ndarray = dataclasses.field(
+        metadata=axes("solver", "accuracy", "instance")
+    )
+    reach_status: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "instance"))
+    seconds: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "instance"))
+    seconds_batch: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy"))
+    solvers: list[str]
+    accuracies: list[float]
+    success: SuccessEstimate
+
+
+def choose_baselines(
+    settings: EvaluateSettings, available: Mapping[str, Rule]
+) -> dict[str, Rule]:
+    """The opponents that the settings name."""
+    for name in settings.baselines:
+        if name not in available:
+            raise ConfigurationError(
+                f"there is no baseline {name!r}: choose from {', '.join(available)}"
+            )
+    return {name: available[name] for name in settings.baselines or available}
+
+
+def evaluate(
+    settings: EvaluateSettings,
+    task: Task,
+    rule: Rule,
+    baselines: Mapping[str, Rule],
+    accuracies: tuple[float, ...],
+    data: TestSet,
+    report: Reporter | None = None,
+) -> Evaluated:
+    """Run the learned rule and its opponents on every test instance."""
+    settings.validate()
+    report = report or Silence()
+    solvers = {LEARNED: rule, **choose_baselines(settings, baselines)}
+    for solver in solvers.values():
+        require_fit(solver, task.problem)
+    per_solver: list[dict[str, np.ndarray]] = []
+    steps = len(solvers) * (1 + len(accuracies))
+    with working_precision(task.problem), report.stage("evaluate", steps, "runs") as bar:
+        for name, solver in solvers.items():
+            shown = rollouts(
+                solver, task.problem, data.thetas, settings.factor * task.horizon, task.block
+            )
+            bar.advance(1, name)
+            timed = []
+            for accuracy in accuracies:
+                timed.append(_timed(solver, task, data, accuracy, settings.limit))
+                bar.advance(1, f"{name} to {accuracy:g}")
+            per_solver.append(
+                {"losses": np.asarray(shown.losses, np.float64), "gradients": shown.gradients}
+                | {key: np.stack([one[key] for one in timed]) for key in timed[0]}
+            )
+    stacked = {key: np.stack([one[key] for one in per_solver]) for key in per_solver[0]}
+    threshold = task.thresholds(data)
+    successes = int(reached(stacked["losses"][0, :, task.horizon], threshold).sum())
+    return Evaluated(
+        **stacked,
+        thresholds=threshold,
+        solvers=list(solvers),
+        accuracies=list(accuracies),
+        success=task.constraint.assess(successes, data.size),
+    )
+
+
+def _timed(
+    rule: Rule, task: Task, data: TestSet, accuracy: float, limit: int
+) -> dict[str, np.ndarray]:
+    """Bring every instance to an accuracy, first one by one, then side by side."""
+    dtype = jnp.result_type(float)
+    target = jnp.asarray(accuracy, dtype)
+    arrays, rest = _split((rule, task.problem))
+    thetas = [instance(data.thetas, i) for i in range(data.size)]
+    jax.block_until_ready(_reach_one(arrays, thetas[0], target, rest, limit))
+    seconds, ends = [], []
+    for theta in thetas:
+        began = time.perf_counter()
+        end = jax.block_until_ready(_reach_one(arrays, theta, target, rest, limit))
+        seconds.append(time.perf_counter() - began)
+        ends.append(end)
+    batch = (rule, task.problem, data.thetas, target, limit, task.block)
+    # One iteration suffices to compile: the limit is an argument of the loop, not of its program.
+    jax.block_until_ready(reach_each(*batch[:3], jnp.asarray(jnp.inf, dtype), *batch[4:]))
+    began = time.perf_counter()
+    jax.block_until_ready(reach_each(*batch))
+    together = time.perf_counter() - began
+    return {
+        "reach_iterations": np.array([end.iterations for end in ends]),
+        "reach_gradients": np.array([end.gradients for end in ends]),
+        "reach_status": np.array([end.status for end in ends]),
+        "seconds": np.array(seconds),
+        "seconds_batch": np.array(together),
+    }
+
+
+def _split(tree: Any) -> tuple[list[Any], tuple[Any, tuple[Any, ...]]]:
+    """A pytree's arrays, and the rest of it as something hashable."""
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+    return arrays, (structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
+
+
+@functools.partial(jax.jit, static_argnames=("rest", "limit"))
+def _reach_one(arrays: list[Any], theta: Any, accuracy: Any, rest: Any, limit: int) -> Reached:
+    # Plain jit on plain arrays: its dispatch takes microseconds, which matters next to a solve
+    # of a millisecond.
+    structure, static = rest
+    leaves = [s if a is None else a for a, s in zip(arrays, static, strict=True)]
+    rule, problem = _typed(jax.tree.unflatten(structure, leaves))
+    return reach(rule, problem, theta, accuracy, limit)
+
+
+def _typed(pair: Any) -> tuple[Rule, Problem]:
+    return pair

@@ -1,0 +1,323 @@
+"""Sampling: the prior, as weighted samples around the located hyper.
+
+The paper's construction of the prior: constrained Langevin dynamics on the training loss gives
+the samples; each weighs `exp(-risk)`, its empirical sublevel risk on the prior set, normalised.
+"""
+
+import dataclasses
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from surestep.bounds import normalised
+from surestep.constraint import SuccessEstimate
+from surestep.errors import ConfigurationError, InfeasibleError
+from surestep.goal import reached
+from surestep.langevin import StepSizes, constrained_chain, langevin_move
+from surestep.precision import working_precision
+from surestep.problem import Problem, Theta, count
+from surestep.progress import Bar, Reporter, Silence
+from surestep.randomness import named_key
+from surestep.rule import Rule, hyper_of, with_hyper
+from surestep.split import PriorSet, ValidationSet
+from surestep.stages.locate import training_gradient
+from surestep.store import Checkpoint, NoCheckpoint, axes
+from surestep.task import Task
+from surestep.trajectory import Objective, Trajectory, continue_or_restart, start_trajectory
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleSettings:
+    """How the prior's samples are drawn."""
+
+    samples: int = 100
+    """Samples to keep."""
+    burn_in: int = 0
+    """Moves to make before the first sample is kept."""
+    thinning: int = 1
+    """Accepted moves from one kept sample to the next."""
+    step_sizes: StepSizes = StepSizes()
+    """Langevin step sizes."""
+    length: int = 1
+    """Iterations in each piece of a trajectory that is differentiated."""
+    objective: Objective = "ratio"
+    """The potential's stochastic stand-in: the training loss, as in the paper."""
+    most_proposals: int = 20
+    """Give up after this many proposals for each move that is needed."""
+
+    def validate(self) -> None:
+        """Refuse sizes that cannot work."""
+        for name in ("samples", "thinning", "length", "most_proposals"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"sample.{name} must be at least 1")
+        if self.burn_in < 0:
+            raise ConfigurationError("sample.burn_in must not be negative")
+        self.step_sizes.validate()
+
+    @property
+    def moves(self) -> int:
+        """Accepted moves that all samples take together."""
+        return self.burn_in + self.samples * self.thinning
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled:
+    """The prior: samples, what is known of their success, and their weights."""
+
+    hypers: np.ndarray = dataclasses.field(metadata=axes("sample", "weight"))
+    successes: np.ndarray = dataclasses.field(metadata=axes("sample"))
+    trials: np.ndarray = dataclasses.field(metadata=axes("sample"))
+    probabilities: np.ndarray = dataclasses.field(metadata=axes("sample"))
+    prior_losses: np.ndarray = dataclasses.field(metadata=axes("sample", "instance"))
+    prior_thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
+    prior_risks: np.ndarray = dataclasses.field(metadata=axes("sample"))
+    log_prior: np.ndarray = dataclasses.field(metadata=axes("sample"))
+    proposals: int
+    accepted: int
+    violations: int
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Share of proposals that became moves."""
+        return self.accepted / self.proposals
+
+
+class _Walker(eqx.Module):
+    """A position of the chain: a hyper, and the trajectory its gradients come from."""
+
+    hyper: Float[Array, " d"]
+    trajectory: Trajectory
+
+
+class _Sampling(eqx.Module):
+    """All that sampling needs to go on."""
+
+    walker: _Walker
+    hypers: Float[Array, "sample d"]
+    counts: Int[Array, "sample 2"]
+    losses: Float[Array, "sample instance"]
+    proposals: Int[Array, ""]
+    accepted: Int[Array, ""]
+    kept: Int[Array, ""]
+    weighed: Int[Array, ""]
+    feasible: Int[Array, ""]
+
+
+def sample(
+    settings: SampleSettings,
+    task: Task,
+    rule: Rule,
+    prior_set: PriorSet,
+    validation_set: ValidationSet,
+    seed: int,
+    checkpoint: Checkpoint | None = None,
+    report: Reporter | None = None,
+    *,
+    feasible: bool = True,
+) -> Sampled:
+    """Draw the prior's samples from a rule on, and weigh them.
+
+    `feasible` says that the rule is known to meet the constraint, as a located one is. Otherwise
+    every move is accepted until one is inside, and only later moves can become samples.
+    """
+    settings.validate()
+    checkpoint, report = checkpoint or NoCheckpoint(), report or Silence()
+    with working_precision(task.problem):
+        sampling = _begin(rule, task.problem, settings, prior_set, seed, feasible)
+        sampling = checkpoint.load(sampling) or sampling
+        done = int(sampling.accepted)
+        with report.stage("sample", settings.moves, "moves", done) as bar:
+            sampling = _walk(
+                sampling, settings, task, rule, prior_set, validation_set, seed, checkpoint, bar
+            )
+        done = int(sampling.weighed)
+        with report.stage("weigh", settings.samples, "samples", done) as bar:
+            sampling = _weigh(sampling, settings, task, rule, prior_set, checkpoint, bar)
+    return _prior(sampling, task, prior_set)
+
+
+def _begin(
+    rule: Rule,
+    problem: Problem,
+    settings: SampleSettings,
+    data: PriorSet,
+    seed: int,
+    feasible: bool,
+) -> _Sampling:
+    hyper = hyper_of(rule)
+    zero = jnp.zeros((), jnp.int32)
+    first = jax.random.randint(named_key(seed, "sample", "first"), (), 0, data.size)
+    return _Sampling(
+        walker=_Walker(hyper, _started(rule, problem, data.thetas, first)),
+        hypers=jnp.zeros((settings.samples, hyper.size), hyper.dtype),
+        counts=jnp.zeros((settings.samples, 2), jnp.int32),
+        losses=jnp.zeros((settings.samples, data.size)),
+        proposals=zero,
+        accepted=zero,
+        kept=zero,
+        weighed=zero,
+        feasible=zero + int(feasible),
+    )
+
+
+@eqx.filter_jit
+def _started(rule: Rule, problem: Problem, thetas: Theta, index: Array) -> Trajectory:
+    return start_trajectory(rule, problem, thetas, index)
+
+
+def _walk(
+    sampling: _Sampling,
+    settings: SampleSettings,
+    task: Task,
+    rule: Rule,
+    prior_set: PriorSet,
+    validation_set: ValidationSet,
+    seed: int,
+    checkpoint: Checkpoint,
+    bar: Bar,
+) -> _Sampling:
+    def propose(number: int, walker: _Walker) -> _Walker:
+        key = named_key(seed, "sample", number)
+        size = jnp.asarray(settings.step_sizes.at(number))
+        return _propose(
+            walker, rule, task.problem, prior_set.thetas, key, size, settings, task.horizon
+        )
+
+    def estimate(number: int, walker: _Walker) -> SuccessEstimate:
+        candidate = with_hyper(rule, walker.hyper)
+        return task.success(candidate, validation_set, seed, "sample", number)
+
+    if int(sampling.kept) == settings.samples:
+        return sampling
+    limit = settings.most_proposals * settings.moves
+    chain = constrained_chain(
+        propose,
+        estimate,
+        sampling.walker,
+        feasible=bool(sampling.feasible),
+        number=int(sampling.proposals),
+    )
+    saved = time.monotonic()
+    for move in chain:
+        # Moves on the way into the constraint are no samples of the constrained distribution.
+        counted = int(move.accepted and move.estimate.inside)
+        sampling = dataclasses.replace(
+            sampling,
+            walker=move.position,
+            proposals=sampling.proposals + 1,
+            accepted=sampling.accepted + counted,
+            feasible=jnp.asarray(int(move.feasible), jnp.int32),
+        )
+        accepted, kept = int(sampling.accepted), int(sampling.kept)
+        if counted and accepted == settings.burn_in + (kept + 1) * settings.thinning:
+            counts = jnp.asarray([move.estimate.successes, move.estimate.trials], jnp.int32)
+            sampling = dataclasses.replace(
+                sampling,
+                hypers=sampling.hypers.at[kept].set(move.position.hyper),
+                counts=sampling.counts.at[kept].set(counts),
+                kept=sampling.kept + 1,
+            )
+        proposals = int(sampling.proposals)
+        bar.advance(
+            counted,
+            f"accepted {accepted}/{proposals}, success {move.estimate.probability:.3f}",
+        )
+        if int(sampling.kept) == settings.samples:
+            checkpoint.save(sampling)
+            return sampling
+        if proposals >= limit:
+            raise InfeasibleError(
+                f"only {accepted} of {proposals} Langevin proposals met the success constraint, "
+                f"and {settings.moves} moves are needed: take smaller steps "
+                "(sample.step-sizes.initial) or allow more proposals (sample.most-proposals)"
+            )
+        if time.monotonic() - saved > 5:
+            checkpoint.save(sampling)
+            saved = time.monotonic()
+    raise AssertionError("the chain never ends by itself")
+
+
+@eqx.filter_jit
+def _propose(
+    walker: _Walker,
+    rule: Rule,
+    problem: Problem,
+    thetas: Theta,
+    key: Array,
+    step_size: Array,
+    settings: SampleSettings,
+    horizon: int,
+) -> _Walker:
+    key_noise, key_index, key_restart = jax.random.split(key, 3)
+    objective, trajectory, gradient = training_gradient(
+        rule, problem, thetas, walker.hyper, walker.trajectory, settings.length, settings.objective
+    )
+    usable = jnp.isfinite(objective) & jnp.all(jnp.isfinite(gradient))
+    hyper = langevin_move(key_noise, walker.hyper, jnp.where(usable, gradient, 0.0), step_size)
+    index = jax.random.randint(key_index, (), 0, count(thetas))
+    over = jax.random.bernoulli(key_restart, min(1.0, settings.length / horizon))
+    trajectory = continue_or_restart(
+        trajectory, over | ~usable, lambda: start_trajectory(rule, problem, thetas, index)
+    )
+    return _Walker(hyper, trajectory)
+
+
+def _weigh(
+    sampling: _Sampling,
+    settings: SampleSettings,
+    task: Task,
+    rule: Rule,
+    data: PriorSet,
+    checkpoint: Checkpoint,
+    bar: Bar,
+) -> _Sampling:
+    saved = time.monotonic()
+    for number in range(int(sampling.weighed), settings.samples):
+        losses = task.losses(with_hyper(rule, sampling.hypers[number]), data)[:, 0]
+        sampling = dataclasses.replace(
+            sampling,
+            losses=sampling.losses.at[number].set(losses),
+            weighed=sampling.weighed + 1,
+        )
+        if time.monotonic() - saved > 5:
+            checkpoint.save(sampling)
+            saved = time.monotonic()
+        bar.advance(1, f"median loss {np.median(losses):.3g}")
+    return sampling
+
+
+def _prior(sampling: _Sampling, task: Task, data: PriorSet) -> Sampled:
+    counts = np.asarray(sampling.counts, np.int64)
+    probabilities = np.array(
+        [task.constraint.assess(int(s), int(t)).probability for s, t in counts]
+    )
+    losses = np.asarray(sampling.losses, np.float64)
+    threshold = task.thresholds(data)
+    risks = sublevel_risks(losses, threshold, probabilities)
+    return Sampled(
+        hypers=np.asarray(sampling.hypers),
+        successes=counts[:, 0],
+        trials=counts[:, 1],
+        probabilities=probabilities,
+        prior_losses=losses,
+        prior_thresholds=threshold,
+        prior_risks=risks,
+        log_prior=normalised(-risks),
+        proposals=int(sampling.proposals),
+        accepted=int(sampling.accepted),
+        violations=int(sampling.proposals) - int(sampling.accepted),
+    )
+
+
+def sublevel_risks(
+    losses: Float[np.ndarray, "sample instance"],
+    threshold: Float[np.ndarray, " instance"],
+    probabilities: Float[np.ndarray, " sample"],
+) -> Float[np.ndarray, " sample"]:
+    """Empirical sublevel risks: mean loss over instances that reach the goal, over p."""
+    good = reached(losses, threshold)
+    return np.mean(np.where(good, losses, 0.0), axis=1) / probabilities

@@ -1,0 +1,69 @@
+"""The task: which problem is to be learned, for how long, and what counts as success."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from surestep.constraint import Constraint, SuccessEstimate, estimate_success
+from surestep.goal import Goal, reached, thresholds
+from surestep.precision import working_precision
+from surestep.problem import Problem, instance
+from surestep.randomness import named_key
+from surestep.rollout import losses_at
+from surestep.rule import Rule
+from surestep.split import DataSet, ValidationSet
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What every stage of a run has in common."""
+
+    problem: Problem
+    goal: Goal
+    constraint: Constraint
+    horizon: int
+    """After how many iterations the goal must be reached (the paper's n_train)."""
+    block: int
+    """How many instances are iterated side by side."""
+
+    def thresholds(self, data: DataSet) -> Float[np.ndarray, " instance"]:
+        """The goal's threshold on every instance of a set."""
+        with working_precision(self.problem):
+            return np.asarray(thresholds(self.goal, self.problem, data.thetas), np.float64)
+
+    def losses(
+        self, rule: Rule, data: DataSet, at: tuple[int, ...] | None = None
+    ) -> Float[np.ndarray, "instance iteration"]:
+        """The losses of a rule on every instance, by default at the horizon alone."""
+        with working_precision(self.problem):
+            at = at or (self.horizon,)
+            losses = losses_at(rule, self.problem, data.thetas, at, self.block)
+            return np.asarray(losses, np.float64)
+
+    def success(self, rule: Rule, data: ValidationSet, *name: str | int) -> SuccessEstimate:
+        """Estimate a rule's success probability from instances drawn without replacement.
+
+        The name decides the order in which the instances are drawn, and nothing else.
+        """
+        return estimate_success(self._outcomes(rule, data, *name), self.constraint)
+
+    def _outcomes(
+        self, rule: Rule, data: ValidationSet, seed: str | int, *name: str | int
+    ) -> Iterator[Bool[np.ndarray, " block"]]:
+        with working_precision(self.problem):
+            key = named_key(int(seed), "success", *name)
+            order = np.asarray(jax.random.permutation(key, data.size))
+        threshold = self.thresholds(data)
+        # Few enough to stop early, of one size so that one program serves all blocks.
+        block = min(64, data.size)
+        for first in range(0, data.size, block):
+            chosen = order[first : first + block]
+            padded = np.concatenate([chosen, np.repeat(chosen[-1:], block - len(chosen))])
+            with working_precision(self.problem):
+                thetas = instance(data.thetas, jnp.asarray(padded))
+            losses = self.losses(rule, type(data)(thetas))[:, 0]
+            yield reached(losses, threshold[padded])[: len(chosen)]
