@@ -1,16 +1,48 @@
 """Learn an optimization algorithm for your own family of problems, with a certificate."""
 
-from surestep.__about__ import VERSION as __version__
-from surestep.certificate import Certificate, Statement
-from surestep.config import RunConfig
-from surestep.constraint import Constraint, SuccessEstimate
-from surestep.experiment import Accuracies, Experiment
-from surestep.goal import Goal
-from surestep.learn import Learned, learn
-from surestep.problem import CompositeProblem, LeastSquares, Problem
-from surestep.rule import GradientRule, Rule
-from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
-from surestep.store import RunFolder
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from surestep.__about__ import __version__
+
+if TYPE_CHECKING:
+    from surestep.certificate import Certificate, Statement
+    from surestep.config import RunConfig
+    from surestep.constraint import Constraint, SuccessEstimate
+    from surestep.experiment import Accuracies, Experiment
+    from surestep.goal import Goal
+    from surestep.learn import Learned, learn
+    from surestep.problem import CompositeProblem, LeastSquares, Problem
+    from surestep.rule import GradientRule, Rule
+    from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
+    from surestep.store import RunFolder
+
+# Public names and the modules that define them. They are imported when first used, so that the
+# command line can answer without loading JAX.
+_HOMES = {
+    "Accuracies": "experiment",
+    "Certificate": "certificate",
+    "CompositeProblem": "problem",
+    "Constraint": "constraint",
+    "Experiment": "experiment",
+    "Goal": "goal",
+    "GradientRule": "rule",
+    "LeastSquares": "problem",
+    "Learned": "learn",
+    "PriorSet": "split",
+    "Problem": "problem",
+    "Rule": "rule",
+    "RunConfig": "config",
+    "RunFolder": "store",
+    "Split": "split",
+    "SplitSizes": "split",
+    "Statement": "certificate",
+    "SuccessEstimate": "constraint",
+    "TestSet": "split",
+    "TrainSet": "split",
+    "ValidationSet": "split",
+    "learn": "learn",
+}
 
 __all__ = [
     "Accuracies",
@@ -20,8 +52,8 @@ __all__ = [
     "Experiment",
     "Goal",
     "GradientRule",
-    "LeastSquares",
     "Learned",
+    "LeastSquares",
     "PriorSet",
     "Problem",
     "Rule",
@@ -37,3 +69,9 @@ __all__ = [
     "__version__",
     "learn",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'surestep' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"surestep.{_HOMES[name]}"), name)

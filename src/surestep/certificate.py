@@ -38,7 +38,9 @@ class Statement:
     def __str__(self) -> str:
         lines = [self.sentence]
         if self.estimates:
-            lines.append("  This rests on estimates in place of: " + "; ".join(self.estimates) + ".")
+            lines.append(
+                "  This rests on estimates in place of: " + "; ".join(self.estimates) + "."
+            )
         lines.append("  Assumptions: " + "; ".join(self.assumptions) + ".")
         return "\n".join(lines)
 

@@ -1,7 +1,9 @@
 """The configuration of a run: frozen dataclasses, one per stage."""
 
 import dataclasses
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
+
+import tyro
 
 from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
@@ -20,9 +22,9 @@ Settings = TypeVar("Settings")
 class RunConfig(Generic[Settings]):
     """Every number of a run. Two runs with equal configurations give equal certificates."""
 
-    name: str
+    name: Annotated[str, tyro.conf.Suppress]
     """The problem."""
-    preset: str
+    preset: Annotated[str, tyro.conf.Suppress]
     """The preset the configuration started from."""
     problem: Settings
     """The family of problems."""

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from surestep import __about__
+from surestep.__about__ import __version__
 from surestep.certificate import Certificate, certificate
 from surestep.check import check_problem
 from surestep.config import RunConfig
@@ -95,9 +95,7 @@ def _stages(
     folder: RunFolder | None,
     report: Reporter,
 ) -> Learned:
-    task = Task(
-        experiment.problem, config.goal, config.constraint, config.horizon, config.block
-    )
+    task = Task(experiment.problem, config.goal, config.constraint, config.horizon, config.block)
     seed = config.seed
 
     def stage(name: str, kind: type[Result], compute: Callable[[Any], Result]) -> Result:
@@ -202,7 +200,7 @@ def provenance() -> dict[str, str]:
     """What computes: versions and device."""
     device = jax.devices()[0]
     return {
-        "surestep": __about__.VERSION,
+        "surestep": __version__,
         "jax": jax.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

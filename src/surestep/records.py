@@ -41,7 +41,9 @@ def _read(kind: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(origin or kind):
         return _read_record(origin or kind, arguments, value, where)
     if origin is typing.Literal:
-        return _expect(value in arguments, value, f"one of {', '.join(map(repr, arguments))}", where)
+        return _expect(
+            value in arguments, value, f"one of {', '.join(map(repr, arguments))}", where
+        )
     if origin in (typing.Union, types.UnionType):
         return _read_union(arguments, value, where)
     if origin in (tuple, list):

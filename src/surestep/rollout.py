@@ -132,9 +132,7 @@ def reach(
 
 
 @eqx.filter_jit
-def rollouts(
-    rule: Rule, problem: Problem, thetas: Theta, iterations: int, block: int
-) -> Rollout:
+def rollouts(rule: Rule, problem: Problem, thetas: Theta, iterations: int, block: int) -> Rollout:
     """Rollouts on every instance of a stacked set, `block` of them side by side."""
     rule = rule.prepare()
     return jax.lax.map(

@@ -186,9 +186,7 @@ class RunFolder:
         """A stage's arrays with the names of their axes."""
         arrays, metadata = read_arrays(self._result_path(stage))
         names = json.loads(metadata["axes"])
-        return xarray.Dataset(
-            {name: (tuple(names[name]), array) for name, array in arrays.items()}
-        )
+        return xarray.Dataset({name: (tuple(names[name]), array) for name, array in arrays.items()})
 
     def mark(self, stage: str, **facts: Any) -> None:
         """Write a stage's state into `status.json`."""
@@ -218,6 +216,11 @@ def _differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     _write(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+    _write(path, content)
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ or begins anew on another instance (the paper's randomised trajectory length).
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -61,10 +61,11 @@ def piece_objective(losses: Float[Array, " length+1"], objective: Objective) -> 
     return jnp.sum(jnp.where(positive, after / jnp.where(positive, before, 1.0), 0.0))
 
 
+Place = TypeVar("Place")
+
+
 def continue_or_restart(
-    trajectory: Trajectory,
-    restart: Bool[Array, ""],
-    fresh: Callable[[], Trajectory],
-) -> Trajectory:
+    place: Place, restart: Bool[Array, ""], fresh: Callable[[], Place]
+) -> Place:
     """Go on, or begin anew; the start is evaluated only when there is a restart."""
-    return jax.lax.cond(restart, fresh, lambda: trajectory)
+    return jax.lax.cond(restart, fresh, lambda: place)

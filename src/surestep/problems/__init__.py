@@ -1,13 +1,19 @@
-"""The paper's problems, by name."""
+"""The paper's problems, by name.
 
-import difflib
+Each module has `build(config)`, `PRESETS` and the type `Config` of its configuration.
+"""
+
 import importlib
+import json
 from types import ModuleType
 from typing import Any
 
 from surestep.config import RunConfig
-from surestep.errors import ConfigurationError
+from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
+from surestep.names import unknown
+from surestep.records import from_plain
+from surestep.store import RunFolder
 
 NAMES = ("quadratics",)
 
@@ -21,8 +27,18 @@ def preset(name: str, preset_name: str) -> RunConfig[Any]:
     """One preset of a problem."""
     found = presets(name)
     if preset_name not in found:
-        raise ConfigurationError(_unknown(f"preset of {name}", preset_name, tuple(found)))
+        raise ConfigurationError(unknown(f"preset of {name}", preset_name, tuple(found)))
     return found[preset_name]
+
+
+def config_type(name: str) -> Any:
+    """The type of a problem's configuration."""
+    return _module(name).Config
+
+
+def summary(name: str) -> str:
+    """What a problem is, in a line."""
+    return (_module(name).__doc__ or "").splitlines()[0].partition(": ")[2]
 
 
 def build(config: RunConfig[Any]) -> Experiment:
@@ -30,13 +46,19 @@ def build(config: RunConfig[Any]) -> Experiment:
     return _module(config.name).build(config)
 
 
+def read_config(folder: RunFolder) -> RunConfig[Any]:
+    """The configuration of a run."""
+    if not folder.config_path.exists():
+        raise RunFolderError(f"{folder.path} holds no run (there is no config.json)")
+    try:
+        plain = json.loads(folder.config_path.read_text())
+        name = plain["name"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{folder.config_path} is damaged: {error!r}") from error
+    return from_plain(config_type(name), plain, "config")
+
+
 def _module(name: str) -> ModuleType:
     if name not in NAMES:
-        raise ConfigurationError(_unknown("problem", name, NAMES))
+        raise ConfigurationError(unknown("problem", name, NAMES))
     return importlib.import_module(f"surestep.problems.{name}")
-
-
-def _unknown(kind: str, name: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"there is no {kind} called {name!r}: {hint}known are {', '.join(known)}"

@@ -1,6 +1,7 @@
 """Building blocks of learned rules."""
 
 import functools
+import itertools
 
 import equinox as eqx
 import jax
@@ -29,7 +30,7 @@ class LinearChain(eqx.Module):
                 tuple(
                     jax.random.uniform(next(keys), (after, before), minval=-1, maxval=1)
                     / before**0.5
-                    for before, after in zip(group, group[1:], strict=False)
+                    for before, after in itertools.pairwise(group)
                 )
                 for group in widths
             )

@@ -66,10 +66,9 @@ class Adam(GradientRule):
         """Optax's moments, at zero."""
         return self._transformation().init(x)
 
-    def update(
-        self, x: Vector, value: Scalar, gradient: Vector, memory: Any
-    ) -> tuple[Vector, Any]:
+    def update(self, x: Vector, value: Scalar, gradient: Vector, memory: Any) -> tuple[Vector, Any]:
         """Optax's update, applied."""
+        change: Any
         change, memory = self._transformation().update(gradient, memory, x)
         return x + change, memory
 
@@ -115,9 +114,7 @@ class _Extrapolated(Rule):
 
     def relocate(self, oracle: Oracle, state: ExtrapolatedState, x: Vector) -> ExtrapolatedState:
         """Keep the momentum, move the point."""
-        return ExtrapolatedState(
-            x, oracle.value(x), state.previous, state.momentum, state.scalar
-        )
+        return ExtrapolatedState(x, oracle.value(x), state.previous, state.momentum, state.scalar)
 
 
 class Nesterov(_Extrapolated):

@@ -32,6 +32,8 @@ class LBFGS(Rule):
 
     def step(self, oracle: Oracle, state: GradientState) -> GradientState:
         """A quasi-Newton direction and a line search along it."""
+        change: Any
+        memory: Any
         change, memory = self._transformation().update(
             state.gradient,
             state.memory,
@@ -40,7 +42,7 @@ class LBFGS(Rule):
             grad=state.gradient,
             value_fn=oracle.unmetered_value,
         )
-        search: Any = memory[-1]
+        search = memory[-1]
         oracle.spend(gradients=search.info.num_linesearch_steps)
         # The line search has just evaluated the point it ends in: nothing is evaluated twice.
         return GradientState(state.x + change, search.value, search.grad, memory)

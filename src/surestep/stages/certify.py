@@ -94,9 +94,7 @@ def certify(
     good = reached(final, threshold)
     risks = sublevel_risks(final, threshold, prior.probabilities)
     moments = np.mean(np.where(good, threshold**2, 0.0), axis=1) / prior.probabilities**2
-    bound = sublevel_bound(
-        prior.log_prior, risks, moments, data.size, lambdas, settings.epsilon
-    )
+    bound = sublevel_bound(prior.log_prior, risks, moments, data.size, lambdas, settings.epsilon)
     return Certified(
         losses=losses,
         iterations=np.array(at),

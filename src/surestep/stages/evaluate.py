@@ -58,9 +58,7 @@ class Evaluated:
     reach_iterations: np.ndarray = dataclasses.field(
         metadata=axes("solver", "accuracy", "instance")
     )
-    reach_gradients: np.ndarray = dataclasses.field(
-        metadata=axes("solver", "accuracy", "instance")
-    )
+    reach_gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "instance"))
     reach_status: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "instance"))
     seconds: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "instance"))
     seconds_batch: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy"))
@@ -69,9 +67,7 @@ class Evaluated:
     success: SuccessEstimate
 
 
-def choose_baselines(
-    settings: EvaluateSettings, available: Mapping[str, Rule]
-) -> dict[str, Rule]:
+def choose_baselines(settings: EvaluateSettings, available: Mapping[str, Rule]) -> dict[str, Rule]:
     """The opponents that the settings name."""
     for name in settings.baselines:
         if name not in available:

@@ -6,6 +6,7 @@ after every piece the teacher is moved to where the pupil went.
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -100,7 +101,15 @@ def imitate(
             length = min(settings.chunk, settings.steps - first)
             key = named_key(seed, "imitate", first)
             learning, distance = _train(
-                learning, rule, teacher, task.problem, data.thetas, key, settings, task.horizon, length
+                learning,
+                rule,
+                teacher,
+                task.problem,
+                data.thetas,
+                key,
+                settings,
+                task.horizon,
+                length,
             )
             distances.append(float(distance))
             bar.advance(length, f"mean squared distance {distances[-1]:.3g}")
@@ -157,6 +166,7 @@ def _train(
 
         (distance, lesson), gradient = jax.value_and_grad(objective, has_aux=True)(learning.hyper)
         usable = jnp.isfinite(distance) & jnp.all(jnp.isfinite(gradient))
+        change: Any
         change, optimizer_state = optimizer.update(gradient, learning.optimizer)
         trained = (learning.hyper + change, optimizer_state)
         untrained = (learning.hyper, learning.optimizer)

@@ -8,7 +8,7 @@ that fails it is given up and training returns to the last point that met it.
 
 import dataclasses
 import time
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -164,7 +164,9 @@ def _chunk_ends(settings: LocateSettings) -> np.ndarray:
 
 
 def _check_ends(settings: LocateSettings) -> list[int]:
-    return sorted({*range(settings.check_every, settings.steps, settings.check_every), settings.steps})
+    return sorted(
+        {*range(settings.check_every, settings.steps, settings.check_every), settings.steps}
+    )
 
 
 def _learning_rate(settings: LocateSettings, step: Array) -> Array:
@@ -219,6 +221,7 @@ def _train(
             rule, problem, thetas, point.hyper, trajectory, settings.length, settings.objective
         )
         usable = jnp.isfinite(objective) & jnp.all(jnp.isfinite(gradient))
+        change: Any
         change, memory = optimizer.update(gradient, point.optimizer)
         moved = _Point(point.hyper - _learning_rate(settings, number) * change, memory)
         point = jax.tree.map(lambda new, old: jnp.where(usable, new, old), moved, point)
@@ -278,9 +281,7 @@ def _after_check(
     counts = jnp.asarray([estimate.successes, estimate.trials], jnp.int32)
     learning = dataclasses.replace(learning, checks=learning.checks.at[number].set(counts))
     if estimate.inside:
-        return dataclasses.replace(
-            learning, inside=learning.point, met=jnp.ones((), bool)
-        )
+        return dataclasses.replace(learning, inside=learning.point, met=jnp.ones((), bool))
     if not bool(learning.met):
         return learning
     key = named_key(seed, "locate", "return", int(learning.steps))

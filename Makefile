@@ -1,0 +1,44 @@
+# Everything a newcomer needs: `make demo` and `make test`. Both set up what they use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench format lock clean
+
+# One virtual environment; each stamp says which locked set it holds.
+$(VENV)/.base: requirements/base.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/base.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	touch $@
+
+demo: $(VENV)/.base
+	$(BIN)/surestep run quadratics --preset quick --seed 0 --out runs/demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/.base
+	$(BIN)/python benchmarks/speed.py
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Pinned versions for repeatable installs, one file for all supported Pythons.
+lock: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade pyproject.toml -o requirements/base.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade --extra test --extra lint -c requirements/base.txt pyproject.toml -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) runs build dist .pytest_cache .ruff_cache

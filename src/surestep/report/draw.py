@@ -1,0 +1,85 @@
+"""Figure data drawn with Matplotlib, as PNG and SVG."""
+
+import io
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+
+from surestep.records import to_json
+from surestep.report.figures import Figure, Panel
+from surestep.store import write_bytes, write_text
+
+# Okabe and Ito's colours: told apart by colour-blind readers too.
+_COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
+_FIXED = {"bound": "#000000", "horizon": "#888888"}
+
+
+def save_figure(figure: Figure, folder: Path) -> list[Path]:
+    """Write a figure's data (JSON) and its pictures (PNG, SVG); returns their paths."""
+    data = folder / f"{figure.name}.json"
+    write_text(data, to_json(figure))
+    paths = [data]
+    # A fixed salt and no date: the same figure gives the same file.
+    with matplotlib.rc_context({"svg.hashsalt": "surestep"}):
+        canvas = draw(figure)
+        for kind, metadata in (("png", {}), ("svg", {"Date": None})):
+            buffer = io.BytesIO()
+            canvas.savefig(buffer, format=kind, dpi=130, metadata=metadata)
+            path = folder / f"{figure.name}.{kind}"
+            write_bytes(path, buffer.getvalue())
+            paths.append(path)
+    return paths
+
+
+def draw(figure: Figure) -> Canvas:
+    """Draw a figure's panels, two in a row."""
+    rows = (len(figure.panels) + 1) // 2
+    canvas = Canvas(figsize=(13.5, 5.0 * rows), layout="constrained")
+    FigureCanvasAgg(canvas)
+    colours = _colours(figure.groups)
+    for axes, panel in zip(canvas.subplots(rows, 2).flat, figure.panels, strict=False):
+        _draw_panel(axes, panel, colours)
+    canvas.suptitle(figure.title)
+    return canvas
+
+
+def _colours(groups: list[str]) -> dict[str, str]:
+    free = [group for group in groups if group not in _FIXED]
+    return _FIXED | {group: _COLOURS[i % len(_COLOURS)] for i, group in enumerate(free)}
+
+
+def _draw_panel(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
+    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+    axes.set_xscale(panel.x_scale)
+    axes.set_yscale(panel.y_scale)
+    for band in panel.bands:
+        low, high = _finite(band.low, panel.y_scale), _finite(band.high, panel.y_scale)
+        axes.fill_between(band.x, low, high, color=colours[band.group], alpha=0.15, lw=0)
+    for line in panel.lines:
+        y = _finite(line.y, panel.y_scale)
+        axes.plot(line.x, y, color=colours[line.group], ls=line.dash, lw=1.4, label=line.label)
+    for bars in panel.bars:
+        axes.stairs(
+            bars.heights, bars.edges, color=colours[bars.group], alpha=0.5, fill=True,
+            label=bars.label,
+        )  # fmt: skip
+    for mark in panel.marks:
+        if np.isfinite(mark.x):
+            axes.axvline(mark.x, color=colours[mark.group], ls=mark.dash, lw=1.3, label=mark.label)
+    if panel.notes:
+        axes.text(
+            0.02, 0.02, "\n".join(panel.notes), transform=axes.transAxes, fontsize=7, va="bottom"
+        )
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=7, framealpha=0.8)
+
+
+def _finite(values: list[float], scale: str) -> np.ndarray:
+    """Values with gaps where there is nothing to draw."""
+    array = np.asarray(values, float)
+    good = np.isfinite(array) & ((array > 0) | (scale == "linear"))
+    return np.where(good, array, np.nan)

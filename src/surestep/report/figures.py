@@ -1,0 +1,202 @@
+"""Figures as data: what is shown, apart from how it is drawn."""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from surestep.learn import Learned
+from surestep.rollout import Status
+
+Scale = Literal["linear", "log"]
+Dash = Literal["solid", "dashed", "dotted", "dashdot"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Points joined by a line; values that are not finite leave a gap."""
+
+    label: str
+    group: str
+    x: list[float]
+    y: list[float]
+    dash: Dash = "solid"
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """The area between two curves."""
+
+    group: str
+    x: list[float]
+    low: list[float]
+    high: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bars:
+    """A histogram."""
+
+    label: str
+    group: str
+    edges: list[float]
+    heights: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """A vertical line with a meaning."""
+
+    label: str
+    group: str
+    x: float
+    dash: Dash = "dashed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One plot."""
+
+    title: str
+    x_label: str
+    y_label: str
+    x_scale: Scale = "linear"
+    y_scale: Scale = "linear"
+    lines: list[Line] = dataclasses.field(default_factory=list)
+    bands: list[Band] = dataclasses.field(default_factory=list)
+    bars: list[Bars] = dataclasses.field(default_factory=list)
+    marks: list[Mark] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """Panels in reading order."""
+
+    name: str
+    title: str
+    groups: list[str]
+    panels: list[Panel]
+
+
+def overview(learned: Learned) -> Figure:
+    """The paper's four panels: losses, times, histogram with the bound, success probability."""
+    return Figure(
+        name="overview",
+        title=f"{learned.certificate.problem}: learned rule and classical rules on "
+        f"{learned.evaluation.thresholds.size} test instances",
+        groups=[*learned.evaluation.solvers, "bound"],
+        panels=[
+            loss_panel(learned),
+            time_panel(learned),
+            histogram_panel(learned),
+            success_panel(learned),
+        ],
+    )
+
+
+def loss_panel(learned: Learned) -> Panel:
+    """Mean, median and the 10th to 90th percentile of the loss over the iterations."""
+    evaluation, horizon = learned.evaluation, learned.task.horizon
+    steps = [float(i) for i in range(evaluation.losses.shape[2])]
+    lines: list[Line] = []
+    bands: list[Band] = []
+    for name, losses in zip(evaluation.solvers, evaluation.losses, strict=True):
+        # "lower" and "higher" pick actual losses: nothing is interpolated towards infinity.
+        low = np.quantile(losses, 0.1, axis=0, method="lower")
+        high = np.quantile(losses, 0.9, axis=0, method="higher")
+        middle = np.quantile(losses, 0.5, axis=0, method="lower")
+        bands.append(Band(name, steps, low.tolist(), high.tolist()))
+        lines.append(Line(f"{name}, median", name, steps, middle.tolist(), "dotted"))
+        lines.append(Line(f"{name}, mean", name, steps, losses.mean(axis=0).tolist(), "dashed"))
+    diverged = int(np.isinf(evaluation.losses[0, :, horizon]).sum())
+    return Panel(
+        title="Loss over iterations",
+        x_label="iteration",
+        y_label="loss",
+        y_scale="log",
+        lines=lines,
+        bands=bands,
+        marks=[Mark(f"horizon ({horizon})", "horizon", float(horizon), "dotted")],
+        notes=[f"learned rule diverged on {diverged} instances"] if diverged else [],
+    )
+
+
+def time_panel(learned: Learned) -> Panel:
+    """Cumulative time to bring all test instances, one by one, to each accuracy."""
+    evaluation = learned.evaluation
+    dashes: list[Dash] = ["solid", "dashed", "dotted", "dashdot"]
+    problems = [float(i + 1) for i in range(evaluation.thresholds.size)]
+    lines: list[Line] = []
+    notes: list[str] = []
+    for s, name in enumerate(evaluation.solvers):
+        for a, accuracy in enumerate(evaluation.accuracies):
+            total = np.cumsum(evaluation.seconds[s, a])
+            lines.append(
+                Line(f"{name}, {accuracy:g}", name, problems, total.tolist(), dashes[a % 4])
+            )
+            missed = int(np.sum(evaluation.reach_status[s, a] != Status.REACHED))
+            if missed:
+                notes.append(f"{name} missed {accuracy:g} on {missed}")
+    return Panel(
+        title="Time to an accuracy, one instance at a time",
+        x_label="instances solved",
+        y_label="seconds, cumulative",
+        y_scale="log",
+        lines=lines,
+        notes=notes,
+    )
+
+
+def histogram_panel(learned: Learned) -> Panel:
+    """Losses at the horizon, with the bound."""
+    evaluation, horizon = learned.evaluation, learned.task.horizon
+    final = {
+        name: losses[:, horizon]
+        for name, losses in zip(evaluation.solvers[:2], evaluation.losses[:2], strict=True)
+    }
+    shown = np.concatenate(
+        [losses[np.isfinite(losses) & (losses > 0)] for losses in final.values()]
+    )
+    low, high = (shown.min(), shown.max()) if shown.size else (1e-3, 1.0)
+    bound = learned.posterior.bound
+    edges = np.geomspace(min(low, bound) / 2, max(high, bound) * 2, 60)
+    bars = [
+        Bars(
+            name,
+            name,
+            edges.tolist(),
+            np.histogram(np.clip(losses, edges[0], None), edges)[0].tolist(),
+        )
+        for name, losses in final.items()
+    ]
+    means = [Mark(f"{n}, mean", n, float(losses.mean())) for n, losses in final.items()]
+    return Panel(
+        title=f"Loss after {horizon} iterations",
+        x_label="loss",
+        y_label="instances",
+        x_scale="log",
+        bars=bars,
+        marks=[*means, Mark(f"PAC bound {bound:.3g} (with estimates)", "bound", bound, "solid")],
+    )
+
+
+def success_panel(learned: Learned) -> Panel:
+    """The success probability on the test set, as a Beta posterior, and the constraint."""
+    success, constraint = learned.evaluation.success, learned.task.constraint
+    a, b = 1 + success.successes, 1 + success.trials - success.successes
+    centre = constraint.lower - 4 * (1 - constraint.lower)
+    x = np.linspace(max(0.0, min(centre, success.quantile_lower - 0.05)), 1.0, 800)
+    density = stats.beta.pdf(x, a, b)
+    return Panel(
+        title=f"Success probability ({success.successes} of {success.trials} test instances)",
+        x_label="probability of reaching the goal",
+        y_label="density",
+        lines=[Line("Beta posterior", "learned", x.tolist(), density.tolist())],
+        marks=[
+            Mark(f"estimate {success.probability:.3f}", "learned", success.probability),
+            Mark(f"constraint, from {constraint.lower:g}", "bound", constraint.lower, "dotted"),
+            Mark(f"constraint, up to {constraint.upper:g}", "bound", constraint.upper, "dotted"),
+        ],
+    )

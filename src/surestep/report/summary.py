@@ -1,0 +1,41 @@
+"""A run's outcome as a table of plain text."""
+
+import numpy as np
+
+from surestep.learn import Learned
+from surestep.rollout import Status
+
+
+def summary(learned: Learned) -> str:
+    """Losses at the horizon and the cost of each accuracy, for every solver."""
+    evaluation, horizon = learned.evaluation, learned.task.horizon
+    head = [
+        f"On {evaluation.thresholds.size} test instances the learned rule reached the goal on "
+        f"{evaluation.success.successes} of {evaluation.success.trials}.",
+        "",
+        f"{'':<22}{'loss after ' + str(horizon) + ' iterations':^34}",
+        f"{'':<22}{'median':>11}{'mean':>11}{'largest':>12}",
+    ]
+    losses = [
+        f"{name:<22}{np.median(final):>11.3g}{final.mean():>11.3g}{final.max():>12.3g}"
+        for name, final in zip(evaluation.solvers, evaluation.losses[:, :, horizon], strict=True)
+    ]
+    return "\n".join([*head, *losses, "", *_accuracy_table(learned)])
+
+
+def _accuracy_table(learned: Learned) -> list[str]:
+    evaluation = learned.evaluation
+    lines = [
+        "Gradient evaluations (median) and seconds (all instances, one at a time / as a batch):",
+        f"{'':<22}" + "".join(f"{'to ' + format(a, 'g'):>32}" for a in evaluation.accuracies),
+    ]
+    for s, name in enumerate(evaluation.solvers):
+        cells = []
+        for a in range(len(evaluation.accuracies)):
+            missed = int(np.sum(evaluation.reach_status[s, a] != Status.REACHED))
+            gradients = np.median(evaluation.reach_gradients[s, a])
+            single, batch = evaluation.seconds[s, a].sum(), evaluation.seconds_batch[s, a]
+            note = f" ({missed} missed)" if missed else ""
+            cells.append(f"{gradients:.0f}, {single:.2g}/{batch:.2g} s{note}")
+        lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
+    return lines
