@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from catalogue import PROBLEMS, SmallLasso
 
+from catalogue import PROBLEMS, SmallLasso
 from surestep.oracle import Oracle
 from surestep.problem import draw, instance
 from surestep.problems.quadratics import Quadratics, QuadraticsSettings

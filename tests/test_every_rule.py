@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from catalogue import NEAR_ON_LASSO, PROBLEMS, rules_for
 
+from catalogue import NEAR_ON_LASSO, PROBLEMS, rules_for
 from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle
 from surestep.problem import draw, instance
@@ -65,7 +65,7 @@ def test_counts_gradients(problem_name, rule_name):
 
 def test_a_rule_that_does_not_fit_says_what_is_missing():
     rules = rules_for(PROBLEMS["bowl"])
-    with pytest.raises(ConfigurationError, match="ConjugateGradients .* Bowl.*residual"):
+    with pytest.raises(ConfigurationError, match=r"ConjugateGradients .* Bowl.*residual"):
         require_fit(rules["conjugate gradients"][0], PROBLEMS["bowl"].problem)
     with pytest.raises(ConfigurationError, match="without a non-smooth part"):
         require_fit(rules["Nesterov"][0], PROBLEMS["lasso"].problem)

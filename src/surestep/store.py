@@ -227,16 +227,18 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, 
     """Write arrays atomically, with a checksum."""
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     metadata = metadata | {"sha256": _checksum(contiguous)}
-    _write(path, safetensors.numpy.save(contiguous, metadata))
+    # One entry, because safetensors writes several in random order: same content, same bytes.
+    packed = {"surestep": json.dumps(metadata, sort_keys=True)}
+    _write(path, safetensors.numpy.save(contiguous, packed))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read arrays and metadata; a file that is damaged is refused."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = dict(file.metadata() or {})
+            metadata = json.loads((file.metadata() or {}).get("surestep", "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from error
     if metadata.pop("sha256", None) != _checksum(arrays):
         raise RunFolderError(f"{path} is damaged: its checksum does not fit")

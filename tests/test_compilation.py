@@ -1,0 +1,53 @@
+"""No stage compiles anything on its second call."""
+
+import jax
+import pytest
+
+from surestep.precision import working_precision
+from surestep.randomness import named_key
+from surestep.rule import hyper_of, with_hyper
+from surestep.split import Split
+from surestep.stages.certify import certify
+from surestep.stages.evaluate import evaluate
+from surestep.stages.imitate import imitate
+from surestep.stages.locate import locate
+from surestep.stages.sample import sample
+from tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT, TASK, changed
+
+TEACHER = EXPERIMENT.teacher
+assert TEACHER is not None
+ANYTHING = changed(TASK, constraint=changed(TASK.constraint, lower=0.0))
+
+
+def run(stage, seed):
+    """One stage with data, weights and random numbers of its own."""
+    with working_precision(PROBLEM):
+        split = SPLIT if seed == 0 else Split.draw(PROBLEM, CONFIG.sizes, seed)
+        rule = EXPERIMENT.create_rule(named_key(seed, "rule"))
+        rule = with_hyper(rule, 0.5 * hyper_of(rule))
+    small = changed(CONFIG.sample, samples=3)
+    if stage == "imitate":
+        imitate(CONFIG.imitate, TASK, rule, TEACHER, split.prior, seed)
+    elif stage == "locate":
+        locate(CONFIG.locate, ANYTHING, rule, split.prior, split.validation, seed)
+    elif stage == "sample":
+        sample(small, ANYTHING, rule, split.prior, split.validation, seed)
+    elif stage == "certify":
+        prior = sample(small, ANYTHING, rule, split.prior, split.validation, seed)
+        certify(CONFIG.certify, ANYTHING, rule, prior, split.train)
+    elif stage == "evaluate":
+        evaluate(CONFIG.evaluate, TASK, rule, EXPERIMENT.baselines, (1e2, 1.0), split.test)
+
+
+def test_the_counter_counts(compilations):
+    with compilations() as counter:
+        jax.jit(lambda x: x + 1.2345)(3.0)
+    assert counter.count > 0
+
+
+@pytest.mark.parametrize("stage", ["imitate", "locate", "sample", "certify", "evaluate"])
+def test_a_second_call_compiles_nothing(stage, compilations):
+    run(stage, 0)
+    with compilations() as second:
+        run(stage, 1)
+    assert second.count == 0

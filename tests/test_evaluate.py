@@ -1,0 +1,126 @@
+"""Evaluation: everyone on the same instances, every failure counted."""
+
+import json
+
+import numpy as np
+import pytest
+
+from surestep.certificate import certificate
+from surestep.errors import ConfigurationError
+from surestep.learn import Learned
+from surestep.problem import instance
+from surestep.report import overview, save_figure, summary
+from surestep.rollout import Status, reach, rollout
+from surestep.rule import hyper_of, with_hyper
+from surestep.stages.certify import certify
+from surestep.stages.evaluate import evaluate
+from surestep.stages.sample import sample
+from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK, changed, located
+
+SETTINGS = changed(CONFIG.evaluate, limit=60)
+LEARNED_RULE = located()
+FOUND = evaluate(SETTINGS, TASK, LEARNED_RULE, EXPERIMENT.baselines, (1e2, 1e-3), SPLIT.test)
+
+
+def test_axes():
+    assert FOUND.solvers == ["learned", "heavy ball", "conjugate gradients"]
+    assert FOUND.losses.shape == (3, 64, 2 * CONFIG.horizon + 1)
+    assert FOUND.seconds.shape == FOUND.reach_iterations.shape == (3, 2, 64)
+    assert FOUND.seconds_batch.shape == (3, 2)
+    assert np.all(FOUND.seconds > 0)
+
+
+def test_all_start_at_the_same_point_of_the_same_instances():
+    for losses in FOUND.losses:
+        # Rounding differs from program to program, nothing else.
+        np.testing.assert_allclose(losses[:, 0], FOUND.losses[0, :, 0], rtol=1e-14)
+
+
+def test_losses_and_costs_are_those_of_single_rollouts():
+    for s, rule in enumerate([LEARNED_RULE, EXPERIMENT.baselines["heavy ball"]]):
+        theta = instance(SPLIT.test.thetas, 5)
+        single = rollout(rule, PROBLEM, theta, 2 * CONFIG.horizon)
+        np.testing.assert_allclose(FOUND.losses[s, 5], single.losses, rtol=1e-8)
+        for a, accuracy in enumerate((1e2, 1e-3)):
+            end = reach(rule, PROBLEM, theta, accuracy, 60)
+            assert FOUND.reach_iterations[s, a, 5] == end.iterations
+            assert FOUND.reach_gradients[s, a, 5] == end.gradients
+            assert FOUND.reach_status[s, a, 5] == end.status
+
+
+def test_conjugate_gradients_solve_every_instance():
+    assert np.all(FOUND.reach_status[2] == Status.REACHED)
+    assert FOUND.reach_iterations[2].max() <= CONFIG.problem.dimension
+
+
+def test_a_rule_that_fails_fails_in_the_numbers():
+    wild = with_hyper(RULE, hyper_of(RULE) * 1e80)
+    found = evaluate(changed(SETTINGS, baselines=()), TASK, wild, {}, (1e-3,), SPLIT.test)
+    assert np.all(np.isinf(found.losses[0, :, -1]))
+    assert found.success.successes == 0
+    assert np.all(found.reach_status[0] == Status.DIVERGED)
+
+
+def test_success_counts_losses_at_the_horizon():
+    final = FOUND.losses[0, :, CONFIG.horizon]
+    assert FOUND.success.successes == np.sum(final <= TASK.thresholds(SPLIT.test))
+    assert FOUND.success.trials == 64
+
+
+def test_an_unknown_baseline_is_named():
+    with pytest.raises(ConfigurationError, match=r"no baseline 'Newton'.*heavy ball"):
+        evaluate(
+            changed(SETTINGS, baselines=("Newton",)),
+            *(TASK, RULE, EXPERIMENT.baselines, (1e2,), SPLIT.test),
+        )
+
+
+@pytest.fixture(scope="module")
+def learned():
+    prior = sample(
+        changed(CONFIG.sample, samples=3), TASK, LEARNED_RULE, SPLIT.prior, SPLIT.validation, 0
+    )
+    posterior = certify(CONFIG.certify, TASK, LEARNED_RULE, prior, SPLIT.train)
+    document = certificate("tiny", CONFIG.certify, TASK, SPLIT, prior, posterior)
+    return Learned(TASK, LEARNED_RULE, document, prior, posterior, FOUND)
+
+
+def test_the_figure_shows_all_instances_and_the_bound(learned):
+    figure = overview(learned)
+    losses, times, histogram, success = figure.panels
+    median = next(line for line in losses.lines if line.label == "learned, median")
+    assert median.y[CONFIG.horizon] in FOUND.losses[0, :, CONFIG.horizon]
+    mean = next(line for line in losses.lines if line.label == "heavy ball, mean")
+    assert mean.y == pytest.approx(FOUND.losses[1].mean(axis=0).tolist())
+    total = next(line for line in times.lines if line.label == "learned, 100")
+    assert total.y[-1] == pytest.approx(FOUND.seconds[0, 0].sum())
+    assert [sum(bars.heights) for bars in histogram.bars] == [64, 64]
+    assert any(mark.x == learned.posterior.bound for mark in histogram.marks)
+    density = success.lines[0]
+    assert np.trapezoid(density.y, density.x) == pytest.approx(1, abs=0.02)
+
+
+def test_figures_are_written_as_data_png_and_svg(learned, tmp_path):
+    paths = save_figure(overview(learned), tmp_path)
+    assert sorted(path.suffix for path in paths) == [".json", ".png", ".svg"]
+    data = json.loads((tmp_path / "overview.json").read_text())
+    assert len(data["panels"]) == 4
+    assert (tmp_path / "overview.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    again = save_figure(overview(learned), tmp_path / "again")
+    svg = next(path for path in again if path.suffix == ".svg")
+    assert svg.read_bytes() == (tmp_path / "overview.svg").read_bytes()
+
+
+def test_the_summary_names_every_solver_and_what_was_missed(learned):
+    text = summary(learned)
+    for name in FOUND.solvers:
+        assert name in text
+    assert "missed" in text
+
+
+def test_a_learned_rule_solves(learned):
+    thetas = SPLIT.test.thetas
+    result = learned.solve(thetas)
+    np.testing.assert_array_equal(result.losses, FOUND.losses[0, :, : CONFIG.horizon + 1])
+    reached = learned.solve_to(thetas, 1e2, limit=60)
+    np.testing.assert_array_equal(reached.iterations, FOUND.reach_iterations[0, 0])

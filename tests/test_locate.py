@@ -1,0 +1,163 @@
+"""Locating: the training loss, restarts, the constraint and the way back inside."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from surestep.constraint import Constraint
+from surestep.errors import ConfigurationError, InfeasibleError
+from surestep.problem import instance
+from surestep.rollout import rollout
+from surestep.rule import hyper_of, with_hyper
+from surestep.stages.imitate import imitate
+from surestep.stages.locate import LocateSettings, locate, training_gradient
+from surestep.task import Task
+from surestep.trajectory import follow, piece_objective, start_trajectory
+from tiny import CONFIG, PROBLEM, RULE, SPLIT, TASK, TEACHER, changed
+
+SHORT = changed(CONFIG.locate, steps=60, check_every=20, chunk=10)
+THETAS = SPLIT.prior.thetas
+
+
+class Verdicts:
+    """A task whose checks follow a script; it keeps the hypers that were checked."""
+
+    def __init__(self, script):
+        self.script, self.checked = script, []
+
+    def install(self, monkeypatch):
+        def success(task, rule, data, *name):
+            self.checked.append(np.asarray(hyper_of(rule)))
+            good = self.script[len(self.checked) - 1]
+            return CONFIG.constraint.assess(64 if good else 0, 64)
+
+        monkeypatch.setattr(Task, "success", success)
+        return self
+
+
+def test_ratio_is_the_papers_training_loss():
+    losses = jnp.array([4.0, 2.0, 3.0])
+    assert piece_objective(losses, "ratio") == 2 / 4 + 3 / 2
+    assert piece_objective(losses, "sum") == 5.0
+    # A loss of 0 ends the sum: its indicator is 0, and so is its derivative.
+    assert piece_objective(jnp.array([2.0, 0.0, 7.0]), "ratio") == 0.0
+    gradient = jax.grad(lambda v: piece_objective(v, "ratio"))(jnp.array([2.0, 0.0, 7.0]))
+    assert np.all(np.isfinite(gradient))
+
+
+@pytest.mark.parametrize("length", [1, 3, 7])
+def test_a_piece_is_the_rollout_it_belongs_to(length):
+    trajectory = start_trajectory(RULE, PROBLEM, THETAS, jnp.asarray(4))
+    expected = rollout(RULE, PROBLEM, instance(THETAS, 4), 2 * length).losses
+    first, trajectory = follow(RULE, PROBLEM, THETAS, trajectory, length)
+    second, trajectory = follow(RULE, PROBLEM, THETAS, trajectory, length)
+    np.testing.assert_allclose(first, expected[: length + 1], rtol=1e-11)
+    np.testing.assert_allclose(second, expected[length:], rtol=1e-11)
+    assert trajectory.age == 2 * length
+
+
+def test_the_gradient_of_one_step_agrees_with_finite_differences():
+    trajectory = start_trajectory(RULE, PROBLEM, THETAS, jnp.asarray(2))
+    _, trajectory = follow(RULE, PROBLEM, THETAS, trajectory, 3)
+    hyper = hyper_of(RULE)
+
+    def objective(h):
+        losses, _ = follow(with_hyper(RULE, h), PROBLEM, THETAS, trajectory, 1)
+        return float(piece_objective(losses, "ratio"))
+
+    value, _, gradient = training_gradient(RULE, PROBLEM, THETAS, hyper, trajectory, 1, "ratio")
+    assert value == pytest.approx(objective(hyper))
+    for i in np.random.default_rng(0).choice(hyper.size, 12, replace=False):
+        step = 1e-6
+        up, down = hyper.at[i].add(step), hyper.at[i].add(-step)
+        slope = (objective(up) - objective(down)) / (2 * step)
+        assert gradient[i] == pytest.approx(slope, rel=1e-4, abs=1e-8)
+
+
+@pytest.mark.parametrize("restarts", ["random", "fixed"])
+@pytest.mark.parametrize("objective", ["ratio", "sum"])
+def test_training_lowers_its_objective(objective, restarts):
+    imitated = imitate(CONFIG.imitate, TASK, RULE, TEACHER, SPLIT.prior, 0)
+    start = with_hyper(RULE, jnp.asarray(imitated.hyper))
+    settings = changed(CONFIG.locate, objective=objective, restarts=restarts, steps=4000)
+    found = locate(settings, TASK, start, SPLIT.prior, SPLIT.validation, 0)
+    assert np.mean(found.objectives[-4:]) < 0.95 * found.objectives[0]
+    before = np.median(TASK.losses(start, SPLIT.test))
+    after = np.median(TASK.losses(with_hyper(RULE, jnp.asarray(found.hyper)), SPLIT.test))
+    assert after < before
+
+
+def test_longer_pieces_train_too():
+    settings = changed(CONFIG.locate, length=4, steps=500)
+    imitated = imitate(CONFIG.imitate, TASK, RULE, TEACHER, SPLIT.prior, 0)
+    start = with_hyper(RULE, jnp.asarray(imitated.hyper))
+    found = locate(settings, TASK, start, SPLIT.prior, SPLIT.validation, 0)
+    assert found.estimate.inside
+
+
+def test_a_point_outside_is_given_up_for_the_last_one_inside(monkeypatch):
+    verdicts = Verdicts([True, False, True]).install(monkeypatch)
+    found = locate(SHORT, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+    assert [check.inside for check in found.checks] == [True, False, True]
+    np.testing.assert_array_equal(found.hyper, verdicts.checked[2])
+    # Adam moves by about the learning rate: 20 steps lead from where it returned to, 40 from
+    # where it would be without the return.
+    returned = np.abs(verdicts.checked[2] - verdicts.checked[0]).max()
+    stayed = Verdicts([True, True, True]).install(monkeypatch)
+    locate(SHORT, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+    np.testing.assert_array_equal(stayed.checked[1], verdicts.checked[1])
+    went_on = np.abs(stayed.checked[2] - stayed.checked[0]).max()
+    assert returned < 30 * SHORT.learning_rate < went_on
+
+
+def test_the_end_may_be_outside_then_the_last_inside_counts(monkeypatch):
+    verdicts = Verdicts([True, True, False]).install(monkeypatch)
+    found = locate(SHORT, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+    np.testing.assert_array_equal(found.hyper, verdicts.checked[1])
+
+
+def test_before_the_constraint_is_met_nothing_is_given_up(monkeypatch):
+    verdicts = Verdicts([False, False, True]).install(monkeypatch)
+    found = locate(SHORT, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+    moved = np.abs(verdicts.checked[2] - np.asarray(hyper_of(RULE))).max()
+    assert moved > 30 * SHORT.learning_rate
+    np.testing.assert_array_equal(found.hyper, verdicts.checked[2])
+
+
+def test_a_run_that_never_gets_there_says_how_far_it_came(monkeypatch):
+    Verdicts([False] * 3).install(monkeypatch)
+    with pytest.raises(InfeasibleError, match=r"60 steps .* 3 checks was 0\.015 \(0 of 64"):
+        locate(SHORT, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+    assert InfeasibleError.exit_code == 3
+
+
+def test_an_impossible_constraint_is_infeasible_without_a_script():
+    task = changed(TASK, goal=changed(TASK.goal, scale=1e-30))
+    with pytest.raises(InfeasibleError):
+        locate(SHORT, task, RULE, SPLIT.prior, SPLIT.validation, 0)
+
+
+def test_steps_that_blow_up_are_skipped_and_counted():
+    wild = with_hyper(RULE, hyper_of(RULE) * 1e60)
+    task = changed(TASK, constraint=Constraint(lower=0.0, width=0.15))
+    found = locate(SHORT, task, wild, SPLIT.prior, SPLIT.validation, 0)
+    assert found.skipped > 0
+    assert np.all(np.isfinite(found.hyper))
+
+
+def test_same_seed_same_bits_other_seed_other_bits():
+    task = changed(TASK, constraint=Constraint(lower=0.0, width=0.15))
+    hypers = [
+        locate(SHORT, task, RULE, SPLIT.prior, SPLIT.validation, seed).hyper for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(hypers[0], hypers[1])
+    assert np.any(hypers[0] != hypers[2])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"steps": 0}, {"length": 0}, {"learning_rate": 0.0}, {"length": 11}, {"chunk": 0}]
+)
+def test_bad_settings_are_refused(changes):
+    with pytest.raises(ConfigurationError, match=r"locate\."):
+        changed(LocateSettings(), **changes).validate(horizon=10)
