@@ -82,7 +82,9 @@ def test_the_prior_by_hand():
     settings = changed(CONFIG.sample, samples=4, burn_in=1, thinning=2)
     prior = sample(settings, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
     assert prior.hypers.shape == (4, hyper_of(RULE).size)
-    assert prior.accepted == 1 + 4 * 2
+    # The located rule itself, and three that two accepted moves each lead to.
+    np.testing.assert_array_equal(prior.hypers[0], hyper_of(RULE))
+    assert prior.accepted == 1 + 3 * 2
     assert prior.proposals == prior.accepted + prior.violations
     threshold = TASK.thresholds(SPLIT.prior)
     risks = []
@@ -100,10 +102,10 @@ def test_the_prior_by_hand():
 
 def test_samples_differ_by_noise_of_the_step_size():
     """Full noise: consecutive samples differ by sqrt(step) in every coordinate."""
-    settings = SampleSettings(samples=6, step_sizes=StepSizes(1e-8, power=0.0))
+    settings = SampleSettings(samples=7, step_sizes=StepSizes(1e-8, power=0.0))
     prior = sample(settings, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
     assert prior.violations == 0
-    moves = np.diff(np.concatenate([np.asarray(hyper_of(RULE))[None], prior.hypers]), axis=0)
+    moves = np.diff(prior.hypers, axis=0)
     assert moves.std(axis=1) == pytest.approx(1e-4, rel=0.1)
     # Independent noise: nothing is accumulated from one step to the next.
     assert np.abs(np.corrcoef(moves)[np.triu_indices(6, 1)]).max() < 0.15
@@ -127,14 +129,20 @@ def test_moves_on_the_way_inside_are_no_samples(monkeypatch):
 
     def success(task, rule, data, *name):
         seen.append(np.asarray(hyper_of(rule)))
-        return task.constraint.assess(64 if len(seen) > 3 else 0, 64)
+        return task.constraint.assess(64 if len(seen) > 4 else 0, 64)
 
     monkeypatch.setattr(Task, "success", success)
-    prior = sample(
-        SampleSettings(samples=2), TASK, RULE, SPLIT.prior, SPLIT.validation, 0, feasible=False
-    )
-    np.testing.assert_array_equal(prior.hypers, seen[3:5])
+    prior = sample(SampleSettings(samples=2), TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+    # The start and three proposals are outside; the next two are the samples.
+    np.testing.assert_array_equal(prior.hypers, seen[4:6])
     assert prior.proposals == 5
+
+
+def test_the_start_can_be_left_out():
+    settings = SampleSettings(samples=2, keep_start=False)
+    prior = sample(settings, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+    assert prior.accepted == 2
+    assert np.all(prior.hypers[0] != np.asarray(hyper_of(RULE)))
 
 
 @pytest.mark.parametrize("changes", [{"samples": 0}, {"thinning": 0}, {"burn_in": -1}])

@@ -12,7 +12,6 @@ from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
-from surestep.langevin import StepSizes
 from surestep.problem import LeastSquares
 from surestep.randomness import named_key
 from surestep.rules import LBFGS, ConjugateGradients, Coordinatewise, HeavyBall, Nesterov
@@ -134,14 +133,13 @@ PAPER = Config(
 QUICK = dataclasses.replace(
     PAPER,
     preset="quick",
-    problem=QuadraticsSettings(dimension=50),
+    problem=QuadraticsSettings(dimension=100),
     goal=Goal(scale=1.0, exponent=0.75),
-    horizon=100,
+    horizon=200,
     sizes=SplitSizes(200, 200, 200, 200),
     imitate=ImitateSettings(steps=1000),
-    locate=LocateSettings(steps=60_000, halve_every=20_000, check_every=10_000),
-    sample=SampleSettings(samples=25, step_sizes=StepSizes(1e-6)),
-    evaluate=EvaluateSettings(limit=2_000),
+    locate=LocateSettings(steps=100_000, check_every=10_000),
+    sample=SampleSettings(samples=30),
 )
 
 TINY = dataclasses.replace(

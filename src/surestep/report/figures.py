@@ -129,23 +129,18 @@ def time_panel(learned: Learned) -> Panel:
     dashes: list[Dash] = ["solid", "dashed", "dotted", "dashdot"]
     problems = [float(i + 1) for i in range(evaluation.thresholds.size)]
     lines: list[Line] = []
-    notes: list[str] = []
     for s, name in enumerate(evaluation.solvers):
         for a, accuracy in enumerate(evaluation.accuracies):
             total = np.cumsum(evaluation.seconds[s, a])
-            lines.append(
-                Line(f"{name}, {accuracy:g}", name, problems, total.tolist(), dashes[a % 4])
-            )
             missed = int(np.sum(evaluation.reach_status[s, a] != Status.REACHED))
-            if missed:
-                notes.append(f"{name} missed {accuracy:g} on {missed}")
+            label = f"{name}, {accuracy:g}" + (f" ({missed} missed)" if missed else "")
+            lines.append(Line(label, name, problems, total.tolist(), dashes[a % 4]))
     return Panel(
         title="Time to an accuracy, one instance at a time",
         x_label="instances solved",
         y_label="seconds, cumulative",
         y_scale="log",
         lines=lines,
-        notes=notes,
     )
 
 

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from surestep.bounds import normalised
 from surestep.constraint import SuccessEstimate
@@ -46,6 +46,8 @@ class SampleSettings:
     """Iterations in each piece of a trajectory that is differentiated."""
     objective: Objective = "ratio"
     """The potential's stochastic stand-in: the training loss, as in the paper."""
+    keep_start: bool = True
+    """Whether the located rule itself is the first sample, if it meets the constraint."""
     most_proposals: int = 20
     """Give up after this many proposals for each move that is needed."""
 
@@ -58,10 +60,9 @@ class SampleSettings:
             raise ConfigurationError("sample.burn_in must not be negative")
         self.step_sizes.validate()
 
-    @property
-    def moves(self) -> int:
+    def moves(self, kept_at_start: int) -> int:
         """Accepted moves that all samples take together."""
-        return self.burn_in + self.samples * self.thinning
+        return self.burn_in + (self.samples - kept_at_start) * self.thinning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +104,9 @@ class _Sampling(eqx.Module):
     proposals: Int[Array, ""]
     accepted: Int[Array, ""]
     kept: Int[Array, ""]
+    kept_at_start: Int[Array, ""]
     weighed: Int[Array, ""]
-    feasible: Int[Array, ""]
+    feasible: Bool[Array, ""]
 
 
 def sample(
@@ -116,21 +118,19 @@ def sample(
     seed: int,
     checkpoint: Checkpoint | None = None,
     report: Reporter | None = None,
-    *,
-    feasible: bool = True,
 ) -> Sampled:
     """Draw the prior's samples from a rule on, and weigh them.
 
-    `feasible` says that the rule is known to meet the constraint, as a located one is. Otherwise
-    every move is accepted until one is inside, and only later moves can become samples.
+    If the rule does not meet the constraint, every move is accepted until one does, and only
+    from there on can moves become samples.
     """
     settings.validate()
     checkpoint, report = checkpoint or NoCheckpoint(), report or Silence()
     with working_precision(task.problem):
-        sampling = _begin(rule, task.problem, settings, prior_set, seed, feasible)
+        sampling = _begin(rule, task, settings, prior_set, validation_set, seed)
         sampling = checkpoint.load(sampling) or sampling
-        done = int(sampling.accepted)
-        with report.stage("sample", settings.moves, "moves", done) as bar:
+        done, needed = int(sampling.accepted), settings.moves(int(sampling.kept_at_start))
+        with report.stage("sample", needed, "moves", done) as bar:
             sampling = _walk(
                 sampling, settings, task, rule, prior_set, validation_set, seed, checkpoint, bar
             )
@@ -142,25 +142,40 @@ def sample(
 
 def _begin(
     rule: Rule,
-    problem: Problem,
+    task: Task,
     settings: SampleSettings,
-    data: PriorSet,
+    prior_set: PriorSet,
+    validation_set: ValidationSet,
     seed: int,
-    feasible: bool,
 ) -> _Sampling:
     hyper = hyper_of(rule)
     zero = jnp.zeros((), jnp.int32)
-    first = jax.random.randint(named_key(seed, "sample", "first"), (), 0, data.size)
-    return _Sampling(
-        walker=_Walker(hyper, _started(rule, problem, data.thetas, first)),
+    first = jax.random.randint(named_key(seed, "sample", "first"), (), 0, prior_set.size)
+    estimate = task.success(rule, validation_set, seed, "sample", "start")
+    sampling = _Sampling(
+        walker=_Walker(hyper, _started(rule, task.problem, prior_set.thetas, first)),
         hypers=jnp.zeros((settings.samples, hyper.size), hyper.dtype),
         counts=jnp.zeros((settings.samples, 2), jnp.int32),
-        losses=jnp.zeros((settings.samples, data.size)),
+        losses=jnp.zeros((settings.samples, prior_set.size)),
         proposals=zero,
         accepted=zero,
         kept=zero,
+        kept_at_start=zero + int(estimate.inside and settings.keep_start),
         weighed=zero,
-        feasible=zero + int(feasible),
+        feasible=jnp.asarray(estimate.inside),
+    )
+    return _keep(sampling, hyper, estimate) if int(sampling.kept_at_start) else sampling
+
+
+def _keep(sampling: _Sampling, hyper: Array, estimate: SuccessEstimate) -> _Sampling:
+    """Make a hyper the next sample."""
+    number = int(sampling.kept)
+    counts = jnp.asarray([estimate.successes, estimate.trials], jnp.int32)
+    return dataclasses.replace(
+        sampling,
+        hypers=sampling.hypers.at[number].set(hyper),
+        counts=sampling.counts.at[number].set(counts),
+        kept=sampling.kept + 1,
     )
 
 
@@ -193,7 +208,9 @@ def _walk(
 
     if int(sampling.kept) == settings.samples:
         return sampling
-    limit = settings.most_proposals * settings.moves
+    at_start = int(sampling.kept_at_start)
+    needed = settings.moves(at_start)
+    limit = settings.most_proposals * needed
     chain = constrained_chain(
         propose,
         estimate,
@@ -210,17 +227,11 @@ def _walk(
             walker=move.position,
             proposals=sampling.proposals + 1,
             accepted=sampling.accepted + counted,
-            feasible=jnp.asarray(int(move.feasible), jnp.int32),
+            feasible=jnp.asarray(move.feasible),
         )
-        accepted, kept = int(sampling.accepted), int(sampling.kept)
+        accepted, kept = int(sampling.accepted), int(sampling.kept) - at_start
         if counted and accepted == settings.burn_in + (kept + 1) * settings.thinning:
-            counts = jnp.asarray([move.estimate.successes, move.estimate.trials], jnp.int32)
-            sampling = dataclasses.replace(
-                sampling,
-                hypers=sampling.hypers.at[kept].set(move.position.hyper),
-                counts=sampling.counts.at[kept].set(counts),
-                kept=sampling.kept + 1,
-            )
+            sampling = _keep(sampling, move.position.hyper, move.estimate)
         proposals = int(sampling.proposals)
         bar.advance(
             counted,
@@ -232,7 +243,7 @@ def _walk(
         if proposals >= limit:
             raise InfeasibleError(
                 f"only {accepted} of {proposals} Langevin proposals met the success constraint, "
-                f"and {settings.moves} moves are needed: take smaller steps "
+                f"and {needed} moves are needed: take smaller steps "
                 "(sample.step-sizes.initial) or allow more proposals (sample.most-proposals)"
             )
         if time.monotonic() - saved > 5:
