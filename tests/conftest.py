@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import pytest
@@ -19,7 +20,7 @@ class Compilations:
     def __init__(self) -> None:
         self.count = 0
 
-    def listen(self, event: str, duration: float, **_: object) -> None:
+    def listen(self, event: str, duration_secs: float, **_: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
             self.count += 1
 
@@ -27,9 +28,9 @@ class Compilations:
 _listeners: list[Compilations] = []
 
 
-def _tell(event: str, duration: float, **facts: object) -> None:
+def _tell(event: str, duration_secs: float, **facts: Any) -> None:
     for listener in _listeners:
-        listener.listen(event, duration, **facts)
+        listener.listen(event, duration_secs, **facts)
 
 
 jax.monitoring.register_event_duration_secs_listener(_tell)

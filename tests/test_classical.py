@@ -172,7 +172,8 @@ def test_a_relocated_heavy_ball_keeps_its_momentum():
     problem = PROBLEMS["regression"].problem
     theta = problem.sample(named_key(12, "regression"))
     rule = HeavyBall(0.01, 0.5)
-    state = begin(rule, problem, theta).state
+    oracle = Oracle(problem, theta)
+    state = rule.init(oracle, oracle.start)
     elsewhere = jnp.linspace(0.0, 1.0, 6)
     # The start was 0, so the last move was `elsewhere` itself.
     oracle = Oracle(problem, theta)

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from surestep.precision import working_precision
+from surestep.problem import working_precision
 from surestep.randomness import named_key
 from surestep.rule import hyper_of, with_hyper
 from surestep.split import Split
@@ -12,10 +12,8 @@ from surestep.stages.evaluate import evaluate
 from surestep.stages.imitate import imitate
 from surestep.stages.locate import locate
 from surestep.stages.sample import sample
-from tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT, TASK, changed
+from tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT, TASK, TEACHER, changed
 
-TEACHER = EXPERIMENT.teacher
-assert TEACHER is not None
 ANYTHING = changed(TASK, constraint=changed(TASK.constraint, lower=0.0))
 
 

@@ -121,6 +121,7 @@ def test_the_summary_names_every_solver_and_what_was_missed(learned):
 def test_a_learned_rule_solves(learned):
     thetas = SPLIT.test.thetas
     result = learned.solve(thetas)
+    assert result.losses.dtype == np.float64
     np.testing.assert_array_equal(result.losses, FOUND.losses[0, :, : CONFIG.horizon + 1])
     reached = learned.solve_to(thetas, 1e2, limit=60)
     np.testing.assert_array_equal(reached.iterations, FOUND.reach_iterations[0, 0])

@@ -8,8 +8,7 @@ import pytest
 from catalogue import Bowl
 from surestep.check import check_problem
 from surestep.errors import ConfigurationError, ProblemError
-from surestep.precision import working_precision
-from surestep.problem import Problem, draw
+from surestep.problem import Problem, draw, working_precision
 from surestep.problems.quadratics import Quadratics, QuadraticsSettings
 from surestep.randomness import named_key
 from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
@@ -24,7 +23,7 @@ def test_quadratics_have_the_papers_spectrum():
     low, high = eigenvalues[:, 0], eigenvalues[:, -1]
     assert 1e-3 <= low.min() < 1.1e-3 and 4.9e-3 < low.max() <= 5e-3
     assert 1e2 <= high.min() < 1.1e2 and 4.9e2 < high.max() <= 5e2
-    gaps = np.diff(np.asarray(thetas.diagonal), axis=1)
+    gaps = np.diff(np.asarray(thetas.diagonal, np.float64), axis=1)
     np.testing.assert_allclose(gaps, gaps[:, :1].repeat(199, axis=1), rtol=1e-9)
     # Uniform, so the means are in the middle: four standard errors.
     assert low.mean() == pytest.approx(3e-3, abs=4 * 4e-3 / np.sqrt(12 * 400))

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 
 from surestep import problems
-from surestep.precision import working_precision
+from surestep.problem import working_precision
 from surestep.randomness import named_key
 from surestep.rule import with_hyper
 from surestep.split import Split

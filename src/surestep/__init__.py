@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from surestep.goal import Goal
     from surestep.learn import Learned, learn
     from surestep.problem import CompositeProblem, LeastSquares, Problem
+    from surestep.report import summary, write_report
     from surestep.rule import GradientRule, Rule
     from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
     from surestep.store import RunFolder
@@ -42,6 +43,8 @@ _HOMES = {
     "TrainSet": "split",
     "ValidationSet": "split",
     "learn": "learn",
+    "summary": "report",
+    "write_report": "report",
 }
 
 __all__ = [
@@ -68,6 +71,8 @@ __all__ = [
     "ValidationSet",
     "__version__",
     "learn",
+    "summary",
+    "write_report",
 ]
 
 

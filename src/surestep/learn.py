@@ -16,8 +16,7 @@ from surestep.check import check_problem
 from surestep.config import RunConfig
 from surestep.errors import InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
-from surestep.precision import working_precision
-from surestep.problem import Problem, Theta
+from surestep.problem import Problem, Theta, as_instances, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rollout import Reached, Rollout, reach_each, rollouts
@@ -54,12 +53,14 @@ class Learned:
         """Iterate on a stacked set of instances, by default as often as the certificate says."""
         with working_precision(self.problem):
             steps = iterations or self.task.horizon
+            thetas = as_instances(self.problem, thetas)
             return rollouts(self.rule, self.problem, thetas, steps, self.task.block)
 
     def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Reached:
         """Iterate on a stacked set of instances until each has reached an accuracy."""
         with working_precision(self.problem):
             target = jnp.asarray(accuracy)
+            thetas = as_instances(self.problem, thetas)
             return reach_each(self.rule, self.problem, thetas, target, limit, self.task.block)
 
 

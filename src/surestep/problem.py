@@ -1,6 +1,12 @@
-"""A problem: a family of losses, how its instances are drawn, and where to start."""
+"""A problem: a family of losses, how its instances are drawn, and where to start.
+
+JAX computes in float32 unless told otherwise. A problem says which precision it needs; surestep
+enters JAX's 64-bit context for those that need float64 and leaves the process as it found it.
+"""
 
 import abc
+import contextlib
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -78,13 +84,33 @@ class CompositeProblem(Problem):
         return self.smooth(x, theta) + self.nonsmooth(x, theta)
 
 
+@contextlib.contextmanager
+def working_precision(problem: Problem) -> Iterator[None]:
+    """Inside this context, new arrays have the precision the problem asks for."""
+    with jax.enable_x64(problem.precision == "float64"):
+        yield
+
+
 def draw(problem: Problem, size: int, key: Array) -> Theta:
     """`size` independent instances, stacked along a new first axis.
 
     Instance `i` depends on the key and on `i` alone, so a larger set begins with a smaller one.
     """
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
-    return _draw(problem, keys)
+    with working_precision(problem):
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
+        return _draw(problem, keys)
+
+
+def as_instances(problem: Problem, thetas: Theta) -> Theta:
+    """Stacked instances from anywhere (NumPy, float32), as arrays of the problem's precision."""
+    with working_precision(problem):
+        wanted = jnp.dtype(problem.precision)
+
+        def convert(leaf: Any) -> Array:
+            array = jnp.asarray(leaf)
+            return array.astype(wanted) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+        return jax.tree.map(convert, thetas)
 
 
 @eqx.filter_jit

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float
 
 from surestep.constraint import Constraint, SuccessEstimate, estimate_success
 from surestep.goal import Goal, reached, thresholds
-from surestep.precision import working_precision
-from surestep.problem import Problem, instance
+from surestep.problem import Problem, instance, working_precision
 from surestep.randomness import named_key
 from surestep.rollout import losses_at
 from surestep.rule import Rule

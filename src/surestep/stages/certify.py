@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from surestep.bounds import geometric_lambdas, sublevel_bound
 from surestep.errors import ConfigurationError
 from surestep.goal import reached
-from surestep.precision import working_precision
+from surestep.problem import working_precision
 from surestep.progress import Reporter, Silence
 from surestep.rule import Rule, with_hyper
 from surestep.split import TrainSet

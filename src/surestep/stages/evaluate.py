@@ -19,8 +19,7 @@ import numpy as np
 from surestep.constraint import SuccessEstimate
 from surestep.errors import ConfigurationError
 from surestep.goal import reached
-from surestep.precision import working_precision
-from surestep.problem import Problem, instance
+from surestep.problem import Problem, instance, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.rollout import Reached, reach, reach_each, rollouts
 from surestep.rule import Rule, require_fit

@@ -17,8 +17,7 @@ from jaxtyping import Array, Float, Scalar
 
 from surestep.errors import ConfigurationError
 from surestep.oracle import Evaluations, Oracle
-from surestep.precision import working_precision
-from surestep.problem import Problem, Theta, count, instance
+from surestep.problem import Problem, Theta, count, instance, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rollout import Progress, advance

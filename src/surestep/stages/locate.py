@@ -19,8 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.constraint import SuccessEstimate
 from surestep.errors import ConfigurationError, InfeasibleError
-from surestep.precision import working_precision
-from surestep.problem import Problem, Theta, count
+from surestep.problem import Problem, Theta, count, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rule import Rule, hyper_of, with_hyper

@@ -18,8 +18,7 @@ from surestep.constraint import SuccessEstimate
 from surestep.errors import ConfigurationError, InfeasibleError
 from surestep.goal import reached
 from surestep.langevin import StepSizes, constrained_chain, langevin_move
-from surestep.precision import working_precision
-from surestep.problem import Problem, Theta, count
+from surestep.problem import Problem, Theta, count, working_precision
 from surestep.progress import Bar, Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rule import Rule, hyper_of, with_hyper

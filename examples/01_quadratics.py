@@ -1,0 +1,20 @@
+"""Learn a solver for a family of quadratics and read its certificate.
+
+python examples/01_quadratics.py
+"""
+
+import dataclasses
+
+import surestep
+from surestep import problems
+
+# A preset is a frozen dataclass: change what you like, by name.
+config = dataclasses.replace(problems.preset("quadratics", "tiny"), seed=1)
+learned = surestep.learn(config, problems.build(config))
+
+print(learned.certificate)
+print()
+print("losses on three new problems, start and end:")
+fresh = surestep.TestSet.draw(learned.problem, 3, seed=99)
+for losses in learned.solve(fresh.thetas).losses:
+    print(f"  {losses[0]:.3g} -> {losses[-1]:.3g}")

@@ -1,0 +1,58 @@
+"""Bring your own family: regularised logistic regression, refitted for every data set.
+
+python examples/02_your_own_problem.py
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+import surestep
+from surestep import problems
+from surestep.rules import LBFGS, Coordinatewise, GradientDescent, Nesterov
+
+
+class Logistic(surestep.Problem):
+    """Fit 10 weights to 40 labelled points; every data set has its own true weights."""
+
+    def sample(self, key):
+        points_key, truth_key, label_key = jax.random.split(key, 3)
+        points = jax.random.normal(points_key, (40, 10))
+        chance = jax.nn.sigmoid(points @ jax.random.normal(truth_key, (10,)))
+        labels = jax.random.bernoulli(label_key, chance).astype(points.dtype)
+        return points, labels
+
+    def start(self, theta):
+        return jnp.zeros(10)
+
+    def loss(self, x, theta):
+        points, labels = theta
+        scores = points @ x
+        fit = jnp.mean(jnp.logaddexp(0.0, scores) - labels * scores)
+        return fit + 0.05 * jnp.sum(x**2)
+
+
+smoothness = 1.0  # of a typical instance: largest eigenvalue of points' points / 160, plus 0.1
+experiment = surestep.Experiment(
+    problem=Logistic(),
+    create_rule=Coordinatewise.create,
+    teacher=GradientDescent(1 / smoothness),
+    baselines={"Nesterov": Nesterov(1 / smoothness), "L-BFGS": LBFGS()},
+    accuracies=surestep.Accuracies((0.5,)),
+)
+# Numbers of a run are independent of the problem; start from a preset's.
+config = dataclasses.replace(
+    problems.preset("quadratics", "tiny"),
+    name="logistic",
+    problem=None,
+    goal=surestep.Goal(scale=0.9, exponent=1.0),
+    horizon=20,
+    evaluate=dataclasses.replace(problems.preset("quadratics", "tiny").evaluate, baselines=()),
+)
+
+if __name__ == "__main__":
+    learned = surestep.learn(config, experiment)
+    print(learned.certificate)
+    print()
+    print(surestep.summary(learned))
