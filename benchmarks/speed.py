@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep import problems
-from surestep.learn import provenance
+from surestep.learning import provenance
 from surestep.problem import instance, working_precision
 from surestep.randomness import named_key
 from surestep.rollout import losses_at

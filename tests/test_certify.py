@@ -5,9 +5,18 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from surestep.certificate import Certificate, certificate, hyper_fingerprint
-from surestep.errors import ConfigurationError, RunFolderError
+from surestep.certificate import (
+    Certificate,
+    certificate,
+    hyper_fingerprint,
+    percent,
+    rounded_up,
+)
+from surestep.errors import ConfigurationError, ProblemError, RunFolderError
+from surestep.problems.quadratics import Quadratics
 from surestep.rollout import losses_at
 from surestep.rule import with_hyper
 from surestep.stages.certify import CertifySettings, certify, kept_iterations, prior_lambdas
@@ -43,6 +52,42 @@ def test_agrees_with_the_papers_formulas_written_out():
     assert np.exp(FOUND.log_posterior).sum() == pytest.approx(1)
 
 
+def test_the_deployed_rule_has_a_bound_of_its_own():
+    """A point mass is a posterior: its divergence is minus its log prior weight."""
+    j, N = FOUND.mode, SPLIT.train.size
+    price = np.log(len(FOUND.lambdas) / 0.05) - PRIOR.log_prior[j]
+    values = [
+        FOUND.risks[j] + price / lam + lam / 2 * FOUND.second_moments[j] / N
+        for lam in FOUND.lambdas
+    ]
+    assert FOUND.point_bound == pytest.approx(min(values), rel=1e-12)
+    assert FOUND.point_bound >= FOUND.bound
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"), [(0.05, "95%"), (0.001, "99.9%"), (0.005, "99.5%"), (1e-6, "99.9999%")]
+)
+def test_confidence_is_not_rounded_to_certainty(epsilon, shown):
+    assert percent(1 - epsilon) == shown
+
+
+@given(st.floats(1e-12, 1e12))
+def test_a_printed_bound_is_not_below_the_bound(value):
+    assert value * (1 - 1e-12) <= float(rounded_up(value)) <= value * (1 + 2e-3)
+
+
+def test_a_loss_that_goes_negative_is_refused():
+    """It may start out positive: only the certified losses show it."""
+
+    class Sinking(Quadratics):
+        def loss(self, x, theta):
+            return super().loss(x, theta) - 20.0
+
+    sinking = Sinking.create(CONFIG.problem, CONFIG.family_seed)
+    with pytest.raises(ProblemError, match=r"fell to -.* of the TrainSet"):
+        certify(CONFIG.certify, changed(TASK, problem=sinking), RULE, PRIOR, SPLIT.train)
+
+
 def test_the_losses_are_those_of_the_samples_on_the_train_set():
     rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[2]))
     expected = losses_at(rule, PROBLEM, SPLIT.train.thetas, tuple(FOUND.iterations.tolist()), 7)
@@ -68,7 +113,10 @@ def test_the_certificate_speaks_plainly_and_names_its_estimates(tmp_path):
     text = str(document)
     assert "With confidence 95%" in text
     assert "estimates in place of" in text
-    assert not document.statements[0].rigorous
+    assert not any(statement.rigorous for statement in document.statements)
+    deployed, drawn = document.statements
+    assert "the deployed rule" in deployed.sentence
+    assert (deployed.value, drawn.value) == (FOUND.point_bound, FOUND.bound)
     assert document.data_sha256["train"] == SPLIT.train.sha256
     assert "test" not in document.data_sha256
     assert document.solver_sha256 == hyper_fingerprint(PRIOR.hypers[FOUND.mode])

@@ -51,8 +51,8 @@ def test_a_run_leaves_everything_the_plan_says(finished):
     assert str(folder / "figures" / "overview.png") in output
     status = json.loads((folder / "status.json").read_text())
     assert status["certify"]["state"] == "done"
-    assert set(status["data"]) == {"prior", "validation", "train", "test"}
-    assert status["made_with"]["jax"]
+    assert set(status["inputs"]) == {"prior", "validation", "train", "test", "experiment"}
+    assert status["made_with"]["environments"][0]["jax"]
     # A plain log where there is no terminal, with rate, remaining time, ratio and success.
     assert "locate: 2000 of 2000 steps" in log
     assert "left, ratio" in log and "success" in log
@@ -94,6 +94,10 @@ def test_other_settings_in_the_same_folder_are_refused(finished, capfd):
         ([*TINY, "--goal.scale", "0"], "goal.scale"),
         ([*TINY, "--seed", "-1"], "seed"),
         ([*TINY, "--evaluate.baselines", "Newton"], "no baseline 'Newton'"),
+        ([*TINY, "--certify.lambda-ratio", "inf"], "certify.lambda_ratio must be a finite"),
+        ([*TINY, "--goal.scale", "inf"], "goal.scale must be a finite number"),
+        ([*TINY, "--problem.spread", "-1"], "problem.spread"),
+        (["run", "--seed", "3", "quadratics"], "the problem comes first"),
         (["resume", "nowhere"], "holds no run"),
         (["resume"], "required"),
     ],
@@ -114,6 +118,14 @@ def test_settings_that_do_not_exist_or_fit_end_with_code_2(arguments, tmp_path, 
         main(arguments)
     assert ended.value.code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_folder_that_cannot_be_is_refused(tmp_path, capfd):
+    (tmp_path / "file").write_text("precious")
+    for place in (tmp_path / "file", tmp_path / "file" / "run", tmp_path):
+        assert main([*TINY, "--out", str(place)]) == 4
+    assert "is a file" in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_infeasible_run_has_its_own_exit_code_and_no_certificate(tmp_path, capfd):

@@ -7,7 +7,7 @@ import pytest
 
 from surestep.certificate import certificate
 from surestep.errors import ConfigurationError
-from surestep.learn import Learned
+from surestep.learning import Learned
 from surestep.problem import instance
 from surestep.report import overview, save_figure, summary
 from surestep.rollout import Status, reach, rollout

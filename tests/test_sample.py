@@ -85,7 +85,7 @@ def test_the_prior_by_hand():
     # The located rule itself, and three that two accepted moves each lead to.
     np.testing.assert_array_equal(prior.hypers[0], hyper_of(RULE))
     assert prior.accepted == 1 + 3 * 2
-    assert prior.proposals == prior.accepted + prior.violations
+    assert prior.proposals == prior.accepted + prior.outside + prior.undecided
     threshold = TASK.thresholds(SPLIT.prior)
     risks = []
     for hyper, p in zip(prior.hypers, prior.probabilities, strict=True):
@@ -104,7 +104,7 @@ def test_samples_differ_by_noise_of_the_step_size():
     """Full noise: consecutive samples differ by sqrt(step) in every coordinate."""
     settings = SampleSettings(samples=7, step_sizes=StepSizes(1e-8, power=0.0))
     prior = sample(settings, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
-    assert prior.violations == 0
+    assert prior.outside == prior.undecided == 0
     moves = np.diff(prior.hypers, axis=0)
     assert moves.std(axis=1) == pytest.approx(1e-4, rel=0.1)
     # Independent noise: nothing is accumulated from one step to the next.

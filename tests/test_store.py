@@ -39,27 +39,41 @@ def test_results_come_back_as_they_were(tmp_path):
 
 def test_configurations_come_back_as_they_were(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.claim(CONFIG)
+    with folder.claimed(CONFIG):
+        pass
     assert problems.read_config(folder) == CONFIG
 
 
 def test_a_folder_belongs_to_one_configuration(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.claim(CONFIG)
-    folder.claim(CONFIG)
+    for _ in range(2):
+        with folder.claimed(CONFIG):
+            pass
     other = changed(CONFIG, seed=3, locate=changed(CONFIG.locate, steps=7))
-    with pytest.raises(RunFolderError, match=r"(?s)locate.steps: 2000 there, 7 asked.*seed: 0"):
-        folder.claim(other)
+    message = r"(?s)locate.steps: 2000 there, 7 asked.*seed: 0"
+    with pytest.raises(RunFolderError, match=message), folder.claimed(other):
+        pass
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(RunFolderError, match="not empty"):
-        RunFolder(tmp_path).claim(CONFIG)
-    with pytest.raises(RunFolderError, match="is a file"):
-        RunFolder(tmp_path / "thesis.tex").claim(CONFIG)
+    for path, message in [
+        (tmp_path, "not empty"),
+        (tmp_path / "thesis.tex", "is a file"),
+        (tmp_path / "thesis.tex" / "run", "is a file"),
+    ]:
+        with pytest.raises(RunFolderError, match=message), RunFolder(path).claimed(CONFIG):
+            pass
     assert (tmp_path / "thesis.tex").read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_configuration_that_is_no_json_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    folder = RunFolder(tmp_path)
+    with pytest.raises(RunFolderError, match=r"config.json cannot be read"), folder.claimed(CONFIG):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from surestep.constraint import Constraint, SuccessEstimate
     from surestep.experiment import Accuracies, Experiment
     from surestep.goal import Goal
-    from surestep.learn import Learned, learn
+    from surestep.learning import Learned, learn
     from surestep.problem import CompositeProblem, LeastSquares, Problem
     from surestep.report import summary, write_report
     from surestep.rule import GradientRule, Rule
@@ -29,7 +29,7 @@ _HOMES = {
     "Goal": "goal",
     "GradientRule": "rule",
     "LeastSquares": "problem",
-    "Learned": "learn",
+    "Learned": "learning",
     "PriorSet": "split",
     "Problem": "problem",
     "Rule": "rule",
@@ -42,7 +42,7 @@ _HOMES = {
     "TestSet": "split",
     "TrainSet": "split",
     "ValidationSet": "split",
-    "learn": "learn",
+    "learn": "learning",
     "summary": "report",
     "write_report": "report",
 }

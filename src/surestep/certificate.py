@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +83,38 @@ class Certificate:
         return from_plain(cls, plain, path.name)
 
 
-def paper_statement(
+def paper_statements(
     settings: CertifySettings, certified: Certified, sizes: dict[str, int]
+) -> list[Statement]:
+    """The paper's bound with its plug-ins named, for the posterior and for the deployed rule.
+
+    Both come from one event: the theorem holds for all posteriors at once, a point mass among
+    them.
+    """
+    deployed = _paper_statement(
+        "the deployed rule", certified.point_bound, settings, certified, sizes
+    )
+    drawn = "a rule drawn from the posterior"
+    return [deployed, _paper_statement(drawn, certified.bound, settings, certified, sizes)]
+
+
+def _paper_statement(
+    who: str,
+    value: float,
+    settings: CertifySettings,
+    certified: Certified,
+    sizes: dict[str, int],
 ) -> Statement:
-    """The paper's bound, as the paper defines it, with its plug-ins named."""
     return Statement(
-        name="paper: expected loss where the goal is reached",
-        value=certified.bound,
+        name=f"paper: expected loss of {who} where the goal is reached",
+        value=value,
         confidence=1 - settings.epsilon,
         sentence=(
-            f"With confidence {1 - settings.epsilon:.0%}, a rule drawn from the posterior has, on "
-            "a new instance on which it reaches the goal, an expected loss of at most "
-            f"{certified.bound:.4g}."
+            f"With confidence {percent(1 - settings.epsilon)}, {who} has, on a new instance on "
+            f"which it reaches the goal, an expected loss of at most {rounded_up(value)}."
         ),
         assumptions=[
+            "the loss is never negative",
             f"the {sizes['train']} train instances are independent draws from the distribution "
             "that new instances come from, and chose nothing but the posterior",
             "every rollout starts at the problem's start",
@@ -125,8 +144,21 @@ def certificate(
         solver_sha256=hyper_fingerprint(prior.hypers[found.mode]),
         data_sha256={key: hashes[key] for key in sizes},
         sizes=sizes,
-        statements=[paper_statement(settings, found, sizes)],
+        statements=paper_statements(settings, found, sizes),
     )
+
+
+def percent(share: float) -> str:
+    """A probability as a percentage, with as many digits as it needs."""
+    return f"{100 * share:.6g}%"
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """A number with few digits that is not below the number itself."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{math.ceil(value / unit) * unit:.{digits}g}"
 
 
 def hyper_fingerprint(hyper: np.ndarray) -> str:

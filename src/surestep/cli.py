@@ -15,7 +15,7 @@ from surestep.errors import ConfigurationError, SurestepError
 
 if TYPE_CHECKING:
     from surestep.config import RunConfig
-    from surestep.learn import Learned
+    from surestep.learning import Learned
     from surestep.progress import Reporter
     from surestep.store import RunFolder
 
@@ -76,6 +76,8 @@ def _run(arguments: list[str]) -> int:
     parser.add_argument("problem", nargs="?")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--out", type=Path)
+    if arguments and arguments[0][:1] == "-" and not {"-h", "--help"} & set(arguments):
+        raise ConfigurationError("the problem comes first: surestep run PROBLEM [settings]")
     known, rest = parser.parse_known_args(arguments)
     if known.problem is None:
         if {"-h", "--help"} & set(rest):
@@ -133,7 +135,7 @@ def _overridden(config: "RunConfig[Any]", arguments: list[str]) -> "RunConfig[An
 
 def _carry_out(config: "RunConfig[Any]", folder: "RunFolder") -> int:
     from surestep import problems  # noqa: PLC0415
-    from surestep.learn import learn  # noqa: PLC0415
+    from surestep.learning import learn  # noqa: PLC0415
     from surestep.report import write_report  # noqa: PLC0415
 
     config.validate()

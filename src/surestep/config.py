@@ -1,6 +1,7 @@
 """The configuration of a run: frozen dataclasses, one per stage."""
 
 import dataclasses
+import math
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
@@ -55,6 +56,7 @@ class RunConfig(Generic[Settings]):
 
     def validate(self) -> None:
         """Refuse what cannot work, before any work is done."""
+        _require_finite(self)
         for field in dataclasses.fields(self.sizes):
             size = getattr(self.sizes, field.name)
             if size < 1:
@@ -78,3 +80,16 @@ class RunConfig(Generic[Settings]):
         self.sample.validate()
         self.certify.validate()
         self.evaluate.validate()
+
+
+def _require_finite(value: Any, where: str = "") -> None:
+    """No setting is infinite or not a number."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            inner = f"{where}.{field.name}" if where else field.name
+            _require_finite(getattr(value, field.name), inner)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _require_finite(item, where)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigurationError(f"{where} must be a finite number, not {value}")

@@ -57,6 +57,11 @@ class Constraint:
             )
         if not 0 < self.width <= 1:
             raise ConfigurationError(f"constraint.width must lie in (0, 1], not {self.width}")
+        if self.point == "mode" and self.lower == 0:
+            raise ConfigurationError(
+                "with constraint.point mode, constraint.lower must be above 0: risks are divided "
+                "by the estimate"
+            )
         needed = self.fewest_instances()
         if available < needed:
             raise ConfigurationError(

@@ -1,10 +1,12 @@
 """An experiment: a problem with its learned rule, its teacher and its opponents."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 
 from jaxtyping import Array
 
+from surestep.errors import ConfigurationError
 from surestep.problem import Problem
 from surestep.rule import Rule
 
@@ -28,3 +30,12 @@ class Experiment:
     baselines: Mapping[str, Rule]
     """Classical rules to compare with, by name; the first is the paper's."""
     accuracies: Accuracies
+    """When solvers are timed: how far."""
+
+    def validate(self) -> None:
+        """Refuse accuracies that no loss could be below."""
+        values = self.accuracies.values
+        if not values or not all(value > 0 and math.isfinite(value) for value in values):
+            raise ConfigurationError(
+                f"an experiment needs at least one accuracy, and positive ones, not {values}"
+            )

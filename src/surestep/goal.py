@@ -47,5 +47,5 @@ def thresholds(goal: Goal, problem: Problem, thetas: Theta) -> Float[Array, " in
 def reached(
     losses: Float[np.ndarray, "*rest instance"], threshold: Float[np.ndarray, " instance"]
 ) -> Bool[np.ndarray, "*rest instance"]:
-    """Where a loss is good enough. A loss that is not a number never is."""
-    return np.less_equal(losses, threshold)
+    """Where a loss is good enough. A loss that is infinite or not a number never is."""
+    return np.isfinite(losses) & np.less_equal(losses, threshold)

@@ -111,21 +111,32 @@ class RunFolder:
         """The folder of figures."""
         return self.path / "figures"
 
-    def claim(self, config: Any) -> None:
-        """Make the folder this configuration's, or find that it already is."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file, not a folder for a run")
-        text = to_json(config)
+    @contextlib.contextmanager
+    def claimed(self, config: Any) -> Iterator[None]:
+        """Make the folder this configuration's, or find that it is, and keep others out."""
+        # Looked at before anything is written: a folder that is refused is left as it was.
+        self._require_ours(config)
+        with self.locked():
+            self._require_ours(config)
+            if not self.config_path.exists():
+                write_text(self.config_path, to_json(config))
+            yield
+
+    def _require_ours(self, config: Any) -> None:
+        for place in (self.path, *self.path.parents):
+            if place.exists() and not place.is_dir():
+                raise RunFolderError(f"{place} is a file, not a folder for a run")
         if self.config_path.exists():
-            self._require_same(json.loads(self.config_path.read_text()), json.loads(text))
-            return
+            try:
+                found = json.loads(self.config_path.read_text())
+            except (OSError, ValueError) as error:
+                raise RunFolderError(f"{self.config_path} cannot be read: {error}") from error
+            self._require_same(found, json.loads(to_json(config)))
         # Names with a dot are the lock and what an interrupted write may leave behind.
-        if self.path.exists() and any(p.name[0] != "." for p in self.path.iterdir()):
+        elif self.path.exists() and any(p.name[0] != "." for p in self.path.iterdir()):
             raise RunFolderError(
                 f"{self.path} is not empty and holds no run: choose another folder (--out)"
             )
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_text(self.config_path, text)
 
     def _require_same(self, found: Any, wanted: Any) -> None:
         differences = list(_differences(found, wanted))
@@ -139,8 +150,13 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out of the folder for as long as this lasts."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as lock:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            reason = error.strerror or error
+            raise RunFolderError(f"{self.path} cannot be written: {reason}") from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

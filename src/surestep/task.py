@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from surestep.constraint import Constraint, SuccessEstimate, estimate_success
+from surestep.errors import ProblemError
 from surestep.goal import Goal, reached, thresholds
 from surestep.problem import Problem, instance, working_precision
 from surestep.randomness import named_key
@@ -41,7 +42,15 @@ class Task:
         with working_precision(self.problem):
             at = at or (self.horizon,)
             losses = losses_at(rule, self.problem, data.thetas, at, self.block)
-            return np.asarray(losses, np.float64)
+            losses = np.asarray(losses, np.float64)
+        if np.any(losses < 0):
+            index = int(np.argmax(np.any(losses < 0, axis=1)))
+            raise ProblemError(
+                f"{type(self.problem).__name__}.loss fell to {losses[index].min():g} on instance "
+                f"{index} of the {type(data).__name__}, and losses must be at least 0: add a lower "
+                "bound of the loss to it"
+            )
+        return losses
 
     def success(self, rule: Rule, data: ValidationSet, *name: str | int) -> SuccessEstimate:
         """Estimate a rule's success probability from instances drawn without replacement.

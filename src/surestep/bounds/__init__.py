@@ -1,11 +1,27 @@
 """Pure mathematics of bounds: arrays in, numbers out, float64, no input or output."""
 
 from surestep.bounds.family import (
-    GridBound,
+    Family,
+    Minimum,
+    catoni_family,
+    constant_goal_bound,
+    convex_bound,
     geometric_lambdas,
-    grid_bound,
     normalised,
-    sublevel_bound,
+    optimised_sublevel_bound,
+    sublevel_family,
+    worst_case_family,
 )
 
-__all__ = ["GridBound", "geometric_lambdas", "grid_bound", "normalised", "sublevel_bound"]
+__all__ = [
+    "Family",
+    "Minimum",
+    "catoni_family",
+    "constant_goal_bound",
+    "convex_bound",
+    "geometric_lambdas",
+    "normalised",
+    "optimised_sublevel_bound",
+    "sublevel_family",
+    "worst_case_family",
+]

@@ -1,21 +1,30 @@
 """The PAC-Bayesian theorem for data-dependent exponential families, on a finite prior.
 
 A finite prior puts weights on samples `j`. With natural parameters `eta(lambda)` and statistics
-`T(j)`, the theorem needs `E[exp(<eta(lambda), T>)] <= 1` under prior and data for each lambda; it
-then holds for all lambdas of a finite set of K and all posteriors at once, at the price `log K`.
+`T(j)`, the theorem needs `E[exp(<eta(lambda), T>)] <= 1` under prior and data for each lambda.
+With probability `1 - epsilon` it then holds for all posteriors and all lambdas at once,
 
-Only the lambdas of the set are covered: a minimum between two of them is not a bound.
+    Q[<eta(lambda), T>] <= KL(Q, prior) + log(K / epsilon) + C,
+
+for a finite set of K lambdas (C = 0), or for an interval that K pieces cover, on each of which the
+log-partition `kappa` varies by at most C whatever the data.
+
+Where only a finite set is paid for, only its members are covered: a minimum between two of them is
+not a bound.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
+from scipy import optimize
 from scipy.special import logsumexp
 
 from surestep.errors import ConfigurationError
 
 Vector = Float[np.ndarray, " sample"]
+Natural = Callable[[float], Float[np.ndarray, " k"]]
 
 
 def normalised(log_weights: Vector) -> Vector:
@@ -33,8 +42,8 @@ def normalised(log_weights: Vector) -> Vector:
 
 
 @dataclasses.dataclass(frozen=True)
-class GridBound:
-    """A bound minimised over a finite set of lambda."""
+class Minimum:
+    """A bound minimised over lambda."""
 
     value: float
     """The smallest bound."""
@@ -43,7 +52,7 @@ class GridBound:
     log_posterior: Vector
     """Normalised log-weights of the Gibbs posterior at that lambda."""
     values: Float[np.ndarray, " lambda"]
-    """The bound at every lambda of the set."""
+    """The bound at every lambda of the set that was searched."""
 
     @property
     def mode(self) -> int:
@@ -51,56 +60,191 @@ class GridBound:
         return int(np.argmax(self.log_posterior))
 
 
-def grid_bound(
-    log_prior: Vector,
-    statistics: Float[np.ndarray, "sample k"],
-    natural: Float[np.ndarray, "lambda k"],
-    lambdas: Float[np.ndarray, " lambda"],
-    epsilon: float,
-) -> GridBound:
-    """Minimise the bound `F(lambda) = -(kappa(lambda) - log(K / epsilon)) / eta_1(lambda)`.
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """An exponential family over the samples of a finite prior.
 
-    `statistics` is the paper's T-tilde: minus the empirical risk first, then the terms that do
-    not hold the risk. `kappa` is the logarithm of the prior's expectation of
-    `exp(<eta(lambda), T-tilde>)`, and the posterior at the minimum is the Gibbs posterior.
+    `statistics` is the paper's T-tilde, one row a sample: minus the empirical risk first, then the
+    terms that do not hold the risk. `natural(lambda)` has as many entries, the first positive.
     """
-    if not 0 < epsilon < 1:
-        raise ConfigurationError(f"epsilon must lie strictly between 0 and 1, not {epsilon}")
-    if not np.all(natural[:, 0] > 0):
-        raise ConfigurationError("the first natural parameter must be positive for every lambda")
-    prior = normalised(log_prior)
-    exponents = np.asarray(natural, np.float64) @ np.asarray(statistics, np.float64).T
-    kappa = logsumexp(prior[None, :] + exponents, axis=1)
-    values = -(kappa - np.log(len(lambdas) / epsilon)) / natural[:, 0]
-    best = int(np.argmin(values))
-    return GridBound(
-        value=float(values[best]),
-        lambda_=float(lambdas[best]),
-        log_posterior=normalised(prior + exponents[best]),
-        values=values,
-    )
+
+    log_prior: Vector
+    statistics: Float[np.ndarray, "sample k"]
+    natural: Natural
+
+    def exponents(self, lambda_: float) -> Vector:
+        """`<eta(lambda), T(j)>` for every sample."""
+        return np.asarray(self.statistics, np.float64) @ self.natural(lambda_)
+
+    def log_partition(self, lambda_: float) -> float:
+        """`kappa`: the logarithm of the prior's expectation of the exponentials."""
+        return float(logsumexp(normalised(self.log_prior) + self.exponents(lambda_)))
+
+    def log_posterior(self, lambda_: float) -> Vector:
+        """The Gibbs posterior: no posterior has a smaller bound at this lambda."""
+        return normalised(normalised(self.log_prior) + self.exponents(lambda_))
+
+    def bound(self, lambda_: float, price: float) -> float:
+        """`F(lambda) = (price - kappa(lambda)) / eta_1(lambda)`, the Gibbs posterior's bound."""
+        first = self.natural(lambda_)[0]
+        if not first > 0:
+            raise ConfigurationError("the first natural parameter must be positive")
+        return (price - self.log_partition(lambda_)) / float(first)
+
+    def minimise_on_set(self, lambdas: Float[np.ndarray, " lambda"], epsilon: float) -> Minimum:
+        """The smallest bound over a finite set, which pays the logarithm of its size."""
+        price = np.log(len(lambdas) / _level(epsilon))
+        values = np.array([self.bound(float(lambda_), price) for lambda_ in lambdas])
+        return self._minimum(float(lambdas[np.argmin(values)]), price, values)
+
+    def minimise_on_interval(
+        self, low: float, high: float, lipschitz: float, epsilon: float, pieces: int | None = None
+    ) -> Minimum:
+        """The smallest bound over an interval, found on a grid and refined by descent.
+
+        `lipschitz` must bound the slope of the *true* log-partition (with the true risk) on the
+        interval for every data set. The interval is covered by `pieces` of equal length, by
+        default as many as make the price smallest.
+        """
+        if not (0 < low < high and np.isfinite(high) and lipschitz >= 0):
+            raise ConfigurationError(
+                "an interval of lambda needs 0 < low < high and a Lipschitz constant of at least 0"
+            )
+        pieces = pieces or max(1, round(lipschitz * (high - low)))
+        price = np.log(pieces / _level(epsilon)) + lipschitz * (high - low) / pieces
+        grid = np.geomspace(low, high, 200)
+        values = np.array([self.bound(float(lambda_), price) for lambda_ in grid])
+        best = int(np.argmin(values))
+        around = grid[max(best - 1, 0)], grid[min(best + 1, 199)]
+        refined = optimize.minimize_scalar(
+            lambda lambda_: self.bound(float(lambda_), price),
+            bounds=around,
+            method="bounded",
+            options={"xatol": 1e-10 * high},
+        )
+        lambda_ = float(refined.x) if refined.fun < values[best] else float(grid[best])
+        return self._minimum(lambda_, price, values)
+
+    def point_bound(
+        self, sample: int, lambdas: Float[np.ndarray, " lambda"], epsilon: float
+    ) -> float:
+        """The bound of a point mass on one sample, over the same finite set of lambda.
+
+        The theorem holds for all posteriors at once, so this costs nothing beside the other.
+        """
+        price = np.log(len(lambdas) / _level(epsilon)) - normalised(self.log_prior)[sample]
+        return min(
+            (price - float(self.exponents(float(lambda_))[sample]))
+            / float(self.natural(float(lambda_))[0])
+            for lambda_ in lambdas
+        )
+
+    def _minimum(
+        self, lambda_: float, price: float, values: Float[np.ndarray, " lambda"]
+    ) -> Minimum:
+        return Minimum(self.bound(lambda_, price), lambda_, self.log_posterior(lambda_), values)
 
 
-def sublevel_bound(
-    log_prior: Vector,
-    risks: Vector,
-    second_moments: Vector,
-    size: int,
-    lambdas: Float[np.ndarray, " lambda"],
-    epsilon: float,
-) -> GridBound:
-    """The paper's bound on the expected loss given that the goal is reached.
+def quadratic(factor: float) -> Natural:
+    """The natural parameters `(lambda, -factor * lambda^2)`."""
+    return lambda lambda_: np.array([lambda_, -factor * lambda_**2])
+
+
+def sublevel_family(log_prior: Vector, risks: Vector, second_moments: Vector, size: int) -> Family:
+    """The paper's conditional boundedness: expected loss given that the goal is reached.
 
     - `risks`: empirical sublevel risks, `mean(loss * reached) / p` for every sample;
     - `second_moments`: `E[g^2 on the sublevel set] / p^2` for every sample;
     - `size`: the number of instances behind the risks.
 
-    It is a guarantee where `p` and `E[g^2]` are known, and rests on estimates where they are not.
+    A guarantee where `p` and `E[g^2]` are known or bounded, an estimate where they are estimated.
     """
-    lambdas = np.asarray(lambdas, np.float64)
-    statistics = np.stack([-np.asarray(risks), np.asarray(second_moments) / size], axis=1)
-    natural = np.stack([lambdas, -0.5 * lambdas**2], axis=1)
-    return grid_bound(log_prior, statistics, natural, lambdas, epsilon)
+    return _with_moments(log_prior, risks, second_moments, size, 0.5)
+
+
+def worst_case_family(
+    log_prior: Vector, risks: Vector, factors: Vector, start_second_moment: float, size: int
+) -> Family:
+    """The paper's worst-case bound: every loss is at most `factors[j]` times the start's."""
+    moments = np.asarray(factors) ** 2 * start_second_moment
+    return _with_moments(log_prior, risks, moments, size, 0.5)
+
+
+def catoni_family(log_prior: Vector, risks: Vector, largest_loss: float, size: int) -> Family:
+    """Catoni's bound for losses between 0 and `largest_loss`."""
+    moments = np.full(len(risks), largest_loss**2)
+    return _with_moments(log_prior, risks, moments, size, 1 / 8)
+
+
+def _with_moments(
+    log_prior: Vector, risks: Vector, moments: Vector, size: int, factor: float
+) -> Family:
+    if size < 1:
+        raise ConfigurationError(f"at least one instance is needed, not {size}")
+    statistics = np.stack([-np.asarray(risks), np.asarray(moments) / size], axis=1)
+    return Family(np.asarray(log_prior), statistics, quadratic(factor))
+
+
+def best_lambda(second_moment: float, divergence: float, size: int, price: float) -> float:
+    """The lambda at which one posterior's sublevel bound is smallest."""
+    return float(np.sqrt(2 * size * (divergence + price) / second_moment))
+
+
+def optimised_sublevel_bound(
+    risk: float, second_moment: float, divergence: float, size: int, price: float, ratio: float
+) -> float:
+    """The sublevel bound of one posterior at its best lambda, in closed form.
+
+    `risk` and `second_moment` are the posterior's averages, `price` is `log(K / epsilon) + C`.
+    `best_lambda` must lie in the interval that is covered, which has `ratio` 1, or between the
+    ends of a geometric set whose neighbours have this ratio: taking the nearer neighbour, which is
+    off by the square root of the ratio at most, costs the factor in front of the root.
+    """
+    if ratio < 1:
+        raise ConfigurationError(f"a geometric set's ratio is at least 1, not {ratio}")
+    detour = 0.5 * (ratio**0.5 + ratio**-0.5)
+    return risk + detour * float(np.sqrt(2 * (divergence + price) * second_moment / size))
+
+
+def constant_goal_bound(
+    risk: float,
+    goal: float,
+    success: float,
+    divergence: float,
+    size: int,
+    price: float,
+    ratio: float,
+) -> float:
+    """The sublevel bound for a constant goal and success probabilities of at least `success`."""
+    moment = (goal / success) ** 2
+    return optimised_sublevel_bound(risk, moment, divergence, size, price, ratio)
+
+
+def convex_bound(
+    distance: Callable[[float, float], float],
+    log_moment: float,
+    mean: float,
+    divergence: float,
+    size: int,
+    epsilon: float,
+) -> float:
+    """The bound through a convex function: the largest risk with a `distance` within the radius.
+
+    `distance(risk, mean)` is convex and grows as the risk moves up from the mean; `log_moment`
+    bounds `log E[exp(size * distance(risk, empirical risk))]`.
+    """
+    radius = (divergence + np.log(1 / _level(epsilon)) + log_moment) / size
+    inside, outside = mean, 1.0
+    if distance(outside, mean) <= radius:
+        return 1.0
+    while True:
+        middle = 0.5 * (inside + outside)
+        if middle in (inside, outside):
+            return outside
+        if distance(middle, mean) > radius:
+            outside = middle
+        else:
+            inside = middle
 
 
 def geometric_lambdas(centre: float, ratio: float, number: int) -> Float[np.ndarray, " lambda"]:
@@ -111,3 +255,9 @@ def geometric_lambdas(centre: float, ratio: float, number: int) -> Float[np.ndar
             f"member, not {centre}, {ratio} and {number}"
         )
     return centre * np.geomspace(1 / ratio, ratio, number) if number > 1 else np.array([centre])
+
+
+def _level(epsilon: float) -> float:
+    if not 0 < epsilon < 1:
+        raise ConfigurationError(f"epsilon must lie strictly between 0 and 1, not {epsilon}")
+    return epsilon

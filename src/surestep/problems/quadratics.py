@@ -39,6 +39,8 @@ class QuadraticsSettings:
         """Refuse ranges that make no strongly convex family."""
         if self.dimension < 1:
             raise ConfigurationError("problem.dimension must be at least 1")
+        if not self.spread > 0:
+            raise ConfigurationError(f"problem.spread must be positive, not {self.spread}")
         (m_low, m_high), (l_low, l_high) = self.convexity, self.smoothness
         if not 0 < m_low <= m_high <= l_low <= l_high:
             raise ConfigurationError(

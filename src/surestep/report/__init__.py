@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from surestep.learn import Learned
+from surestep.learning import Learned
 from surestep.report.draw import save_figure
 from surestep.report.figures import overview
 from surestep.report.summary import summary

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from surestep.learn import Learned
+from surestep.learning import Learned
 from surestep.rollout import Status
 
 Scale = Literal["linear", "log"]
@@ -110,7 +110,10 @@ def loss_panel(learned: Learned) -> Panel:
         bands.append(Band(name, steps, low.tolist(), high.tolist()))
         lines.append(Line(f"{name}, median", name, steps, middle.tolist(), "dotted"))
         lines.append(Line(f"{name}, mean", name, steps, losses.mean(axis=0).tolist(), "dashed"))
-    diverged = int(np.isinf(evaluation.losses[0, :, horizon]).sum())
+    diverged = {
+        name: int(np.isinf(losses[:, -1]).sum())
+        for name, losses in zip(evaluation.solvers, evaluation.losses, strict=True)
+    }
     return Panel(
         title="Loss over iterations",
         x_label="iteration",
@@ -119,7 +122,7 @@ def loss_panel(learned: Learned) -> Panel:
         lines=lines,
         bands=bands,
         marks=[Mark(f"horizon ({horizon})", "horizon", float(horizon), "dotted")],
-        notes=[f"learned rule diverged on {diverged} instances"] if diverged else [],
+        notes=[f"{name} diverged on {number}" for name, number in diverged.items() if number],
     )
 
 
@@ -155,16 +158,23 @@ def histogram_panel(learned: Learned) -> Panel:
         [losses[np.isfinite(losses) & (losses > 0)] for losses in final.values()]
     )
     low, high = (shown.min(), shown.max()) if shown.size else (1e-3, 1.0)
-    bound = learned.posterior.bound
-    edges = np.geomspace(min(low, bound) / 2, max(high, bound) * 2, 60)
+    bound, point = learned.posterior.bound, learned.posterior.point_bound
+    edges = np.geomspace(min(low, bound) / 2, max(high, point) * 2, 60)
+    # What lies beyond an end, infinity included, is counted at that end.
+    within = {name: np.clip(losses, edges[0], edges[-1]) for name, losses in final.items()}
+    lost = [
+        f"{name} diverged on {int(np.isinf(losses).sum())}"
+        for name, losses in final.items()
+        if np.isinf(losses).any()
+    ]
     bars = [
         Bars(
             name,
             name,
             edges.tolist(),
-            np.histogram(np.clip(losses, edges[0], None), edges)[0].tolist(),
+            np.histogram(losses, edges)[0].tolist(),
         )
-        for name, losses in final.items()
+        for name, losses in within.items()
     ]
     means = [Mark(f"{n}, mean", n, float(losses.mean())) for n, losses in final.items()]
     return Panel(
@@ -173,7 +183,12 @@ def histogram_panel(learned: Learned) -> Panel:
         y_label="instances",
         x_scale="log",
         bars=bars,
-        marks=[*means, Mark(f"PAC bound {bound:.3g} (with estimates)", "bound", bound, "solid")],
+        marks=[
+            *means,
+            Mark(f"PAC bound {bound:.3g}, posterior (with estimates)", "bound", bound, "solid"),
+            Mark(f"PAC bound {point:.3g}, this rule (with estimates)", "bound", point, "dashdot"),
+        ],
+        notes=lost,
     )
 
 

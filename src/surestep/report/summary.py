@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from surestep.learn import Learned
+from surestep.learning import Learned
 from surestep.rollout import Status
 
 
 def summary(learned: Learned) -> str:
     """Losses at the horizon and the cost of each accuracy, for every solver."""
-    evaluation, horizon = learned.evaluation, learned.task.horizon
+    evaluation, horizon, prior = learned.evaluation, learned.task.horizon, learned.prior
     head = [
+        f"Sampling the prior: {prior.proposals} proposals, {prior.accepted} accepted, "
+        f"{prior.outside} outside the success constraint, {prior.undecided} undecided.",
         f"On {evaluation.thresholds.size} test instances the learned rule reached the goal on "
         f"{evaluation.success.successes} of {evaluation.success.trials}.",
         "",
@@ -32,9 +34,11 @@ def _accuracy_table(learned: Learned) -> list[str]:
     for s, name in enumerate(evaluation.solvers):
         cells = []
         for a in range(len(evaluation.accuracies)):
-            missed = int(np.sum(evaluation.reach_status[s, a] != Status.REACHED))
-            gradients = np.median(evaluation.reach_gradients[s, a])
+            # An instance that was not brought there counts as infinitely expensive.
+            reached = evaluation.reach_status[s, a] == Status.REACHED
+            gradients = np.median(np.where(reached, evaluation.reach_gradients[s, a], np.inf))
             single, batch = evaluation.seconds[s, a].sum(), evaluation.seconds_batch[s, a]
+            missed = int(np.sum(~reached))
             note = f" ({missed} missed)" if missed else ""
             cells.append(f"{gradients:.0f}, {single:.2g}/{batch:.2g} s{note}")
         lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from surestep.bounds import geometric_lambdas, sublevel_bound
+from surestep.bounds import geometric_lambdas, sublevel_family
 from surestep.errors import ConfigurationError
 from surestep.goal import reached
 from surestep.problem import working_precision
@@ -63,6 +63,9 @@ class Certified:
     bounds: np.ndarray = dataclasses.field(metadata=axes("lambda"))
     log_posterior: np.ndarray = dataclasses.field(metadata=axes("sample"))
     bound: float
+    """The paper's bound for a rule drawn from the posterior."""
+    point_bound: float
+    """The same bound for the posterior's mode, the rule that is deployed."""
     lambda_: float
     mode: int
 
@@ -94,7 +97,8 @@ def certify(
     good = reached(final, threshold)
     risks = sublevel_risks(final, threshold, prior.probabilities)
     moments = np.mean(np.where(good, threshold**2, 0.0), axis=1) / prior.probabilities**2
-    bound = sublevel_bound(prior.log_prior, risks, moments, data.size, lambdas, settings.epsilon)
+    family = sublevel_family(prior.log_prior, risks, moments, data.size)
+    bound = family.minimise_on_set(lambdas, settings.epsilon)
     return Certified(
         losses=losses,
         iterations=np.array(at),
@@ -105,6 +109,7 @@ def certify(
         bounds=bound.values,
         log_posterior=bound.log_posterior,
         bound=bound.value,
+        point_bound=family.point_bound(bound.mode, lambdas, settings.epsilon),
         lambda_=bound.lambda_,
         mode=bound.mode,
     )

@@ -175,7 +175,7 @@ def _train(
         lesson = continue_or_restart(
             lesson,
             restart | ~usable,
-            lambda: _lesson(rule, teacher, problem, thetas, index),
+            lambda: _lesson(with_hyper(rule, hyper), teacher, problem, thetas, index),
         )
         return _Learning(hyper, optimizer_state, lesson), distance
 

@@ -228,7 +228,7 @@ def _train(
         trajectory = continue_or_restart(
             trajectory,
             over | ~usable,
-            lambda: start_trajectory(rule, problem, thetas, index),
+            lambda: start_trajectory(with_hyper(rule, point.hyper), problem, thetas, index),
         )
         return (point, trajectory), (objective, usable)
 
@@ -288,7 +288,7 @@ def _after_check(
     return dataclasses.replace(
         learning,
         point=learning.inside,
-        trajectory=_restarted(rule, problem, thetas, index),
+        trajectory=_restarted(with_hyper(rule, learning.inside.hyper), problem, thetas, index),
     )
 
 

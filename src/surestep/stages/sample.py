@@ -77,13 +77,13 @@ class Sampled:
     prior_risks: np.ndarray = dataclasses.field(metadata=axes("sample"))
     log_prior: np.ndarray = dataclasses.field(metadata=axes("sample"))
     proposals: int
+    """Proposals the chain made."""
     accepted: int
-    violations: int
-
-    @property
-    def acceptance_rate(self) -> float:
-        """Share of proposals that became moves."""
-        return self.accepted / self.proposals
+    """Proposals known to be inside the constraint: the chain's moves."""
+    outside: int
+    """Proposals that violate the constraint."""
+    undecided: int
+    """Proposals the validation set was too small to decide on."""
 
 
 class _Walker(eqx.Module):
@@ -102,6 +102,7 @@ class _Sampling(eqx.Module):
     losses: Float[Array, "sample instance"]
     proposals: Int[Array, ""]
     accepted: Int[Array, ""]
+    undecided: Int[Array, ""]
     kept: Int[Array, ""]
     kept_at_start: Int[Array, ""]
     weighed: Int[Array, ""]
@@ -158,6 +159,7 @@ def _begin(
         losses=jnp.zeros((settings.samples, prior_set.size)),
         proposals=zero,
         accepted=zero,
+        undecided=zero,
         kept=zero,
         kept_at_start=zero + int(estimate.inside and settings.keep_start),
         weighed=zero,
@@ -226,6 +228,7 @@ def _walk(
             walker=move.position,
             proposals=sampling.proposals + 1,
             accepted=sampling.accepted + counted,
+            undecided=sampling.undecided + int(move.estimate.verdict == "undecided"),
             feasible=jnp.asarray(move.feasible),
         )
         accepted, kept = int(sampling.accepted), int(sampling.kept) - at_start
@@ -271,7 +274,9 @@ def _propose(
     index = jax.random.randint(key_index, (), 0, count(thetas))
     over = jax.random.bernoulli(key_restart, min(1.0, settings.length / horizon))
     trajectory = continue_or_restart(
-        trajectory, over | ~usable, lambda: start_trajectory(rule, problem, thetas, index)
+        trajectory,
+        over | ~usable,
+        lambda: start_trajectory(with_hyper(rule, hyper), problem, thetas, index),
     )
     return _Walker(hyper, trajectory)
 
@@ -319,7 +324,8 @@ def _prior(sampling: _Sampling, task: Task, data: PriorSet) -> Sampled:
         log_prior=normalised(-risks),
         proposals=int(sampling.proposals),
         accepted=int(sampling.accepted),
-        violations=int(sampling.proposals) - int(sampling.accepted),
+        outside=int(sampling.proposals - sampling.accepted - sampling.undecided),
+        undecided=int(sampling.undecided),
     )
 
 

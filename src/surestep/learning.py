@@ -1,14 +1,18 @@
 """The stages in order: from a problem to a certified rule, with every result kept on the way."""
 
 import dataclasses
+import hashlib
 import platform
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from surestep.__about__ import __version__
 from surestep.certificate import Certificate, certificate
@@ -16,12 +20,13 @@ from surestep.check import check_problem
 from surestep.config import RunConfig
 from surestep.errors import InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
-from surestep.problem import Problem, Theta, as_instances, working_precision
+from surestep.problem import Problem, Theta, as_instances, instance, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rollout import Reached, Rollout, reach_each, rollouts
 from surestep.rule import Rule, hyper_of, require_fit, with_hyper
-from surestep.split import Split
+from surestep.rules import GradientDescent
+from surestep.split import Split, fingerprint
 from surestep.stages.certify import Certified, certify
 from surestep.stages.evaluate import Evaluated, choose_baselines, evaluate
 from surestep.stages.imitate import Imitated, imitate
@@ -50,18 +55,27 @@ class Learned:
         return self.task.problem
 
     def solve(self, thetas: Theta, iterations: int | None = None) -> Rollout:
-        """Iterate on a stacked set of instances, by default as often as the certificate says."""
+        """Iterate on a stacked set of instances, by default as often as the certificate says.
+
+        The result's `x` has the form that the problem's loss takes, one row an instance.
+        """
         with working_precision(self.problem):
             steps = iterations or self.task.horizon
             thetas = as_instances(self.problem, thetas)
-            return rollouts(self.rule, self.problem, thetas, steps, self.task.block)
+            result = rollouts(self.rule, self.problem, thetas, steps, self.task.block)
+            return dataclasses.replace(result, x=self._shaped(result.x, thetas))
 
     def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Reached:
         """Iterate on a stacked set of instances until each has reached an accuracy."""
         with working_precision(self.problem):
             target = jnp.asarray(accuracy)
             thetas = as_instances(self.problem, thetas)
-            return reach_each(self.rule, self.problem, thetas, target, limit, self.task.block)
+            result = reach_each(self.rule, self.problem, thetas, target, limit, self.task.block)
+            return dataclasses.replace(result, x=self._shaped(result.x, thetas))
+
+    def _shaped(self, flat: Any, thetas: Theta) -> Any:
+        unravel = ravel_pytree(self.problem.start(instance(thetas, 0)))[1]
+        return jax.vmap(unravel)(flat)
 
 
 def learn(
@@ -72,19 +86,21 @@ def learn(
 ) -> Learned:
     """Run all stages; in a folder, go on from what is there already."""
     config.validate()
-    choose_baselines(config.evaluate, experiment.baselines)
+    experiment.validate()
+    baselines = choose_baselines(config.evaluate, experiment.baselines)
     report = report or Silence()
     with working_precision(experiment.problem):
         # Everything that can be wrong is found here, before anything is written or computed.
         rule = experiment.create_rule(named_key(config.seed, "rule"))
-        require_fit(rule, experiment.problem)
+        for fitting in (rule, experiment.teacher, *baselines.values()):
+            if fitting is not None:
+                require_fit(fitting, experiment.problem)
         split = Split.draw(experiment.problem, config.sizes, config.seed)
         check_problem(experiment.problem, split.prior.thetas, config.block)
     if folder is None:
         return _stages(config, experiment, rule, split, None, report)
-    with folder.locked():
-        folder.claim(config)
-        _record_split(folder, split)
+    with folder.claimed(config):
+        _record_inputs(folder, split, experiment, rule)
         return _stages(config, experiment, rule, split, folder, report)
 
 
@@ -170,7 +186,12 @@ def _kept(
         return compute(NoCheckpoint())
     if folder.has(name):
         report.say(f"{name}: found in {folder.path}")
-        return folder.load(name, kind)
+        result = folder.load(name, kind)
+        if folder.status().get(name, {}).get("state") != "done":
+            # Interrupted between the result and the note that it is there.
+            folder.save(name, result)
+            folder.mark(name, state="done")
+        return result
     folder.mark(name, state="running")
     began = time.monotonic()
     try:
@@ -183,18 +204,34 @@ def _kept(
     return result
 
 
-def _record_split(folder: RunFolder, split: Split) -> None:
-    """Note the data's fingerprints and what computes them; refuse data that changed."""
-    found = folder.status().get("data", {})
-    hashes = split.fingerprints()
-    for name, value in hashes.items():
+def _record_inputs(folder: RunFolder, split: Split, experiment: Experiment, rule: Rule) -> None:
+    """Note fingerprints of data and experiment and what computes; refuse what has changed."""
+    found = folder.status().get("inputs", {})
+    inputs = split.fingerprints() | {"experiment": _fingerprint(experiment, rule, split)}
+    for name, value in inputs.items():
         if found.get(name, value) != value:
             raise RunFolderError(
-                f"the {name} set of the run in {folder.path} cannot be drawn again bit for bit "
-                "on this machine or with these versions: go on where it was started"
+                f"the run in {folder.path} was begun with another {name}: its problem, rules or "
+                "code have changed, or this machine or these versions compute other bits. Choose "
+                "another folder, or go on where and as it was started"
             )
-    folder.mark("data", **hashes)
-    folder.mark("made_with", **provenance())
+    folder.mark("inputs", **inputs)
+    before = folder.status().get("made_with", {}).get("environments", [])
+    if provenance() not in before:
+        folder.mark("made_with", environments=[*before, provenance()])
+
+
+def _fingerprint(experiment: Experiment, rule: Rule, split: Split) -> str:
+    """What the problem computes at the start and beside it, and every rule's numbers."""
+    with working_precision(experiment.problem):
+        few = instance(split.prior.thetas, jnp.arange(min(4, split.prior.size)))
+        probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, 4)
+    rules = (rule, experiment.teacher, dict(experiment.baselines))
+    leaves, structure = jax.tree.flatten((rules, experiment.accuracies.values, probe))
+    words = [fingerprint(leaf) if eqx.is_array(leaf) else repr(leaf) for leaf in leaves]
+    # Functions print their address in memory, which differs from process to process.
+    text = re.sub(r"0x[0-9a-f]+", "", " ".join([str(structure), *words]))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def provenance() -> dict[str, str]:
