@@ -1,4 +1,4 @@
-"""The posterior and the paper's bound, from stored losses, against a transcription."""
+"""From the train set's evidence to statements: formulas written out, rounding, refusals."""
 
 import json
 
@@ -7,36 +7,49 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from surestep.certificate import (
-    Certificate,
-    certificate,
-    hyper_fingerprint,
-    percent,
-    rounded_up,
-)
+from surestep.bounds.kl import mean_upper
+from surestep.certificate import Certificate, percent, rounded_down, rounded_up
+from surestep.claims import Claim, Evidence, Plan, values
 from surestep.errors import ConfigurationError, ProblemError, RunFolderError
-from surestep.problems.quadratics import Quadratics
-from surestep.rollout import losses_at
+from surestep.planning import CertifySettings, favourite, kept_iterations, prior_lambdas
+from surestep.problems.quadratics import Quadratics, QuadraticsSettings
+from surestep.records import from_plain, to_json
+from surestep.rollout import losses_at, rollout
 from surestep.rule import with_hyper
-from surestep.stages.certify import CertifySettings, certify, kept_iterations, prior_lambdas
+from surestep.stages.certify import certify
 from surestep.stages.sample import sample
-from tiny import CONFIG, PROBLEM, SPLIT, TASK, changed, located
+from surestep.statements import hyper_fingerprint, make_certificate
+from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, SPLIT, TASK, changed, located, planned
 
 RULE = located()
 PRIOR = sample(changed(CONFIG.sample, samples=4), TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
-FOUND = certify(CONFIG.certify, TASK, RULE, PRIOR, SPLIT.train)
+PLAN = planned(PRIOR)
+FOUND = certify(PLAN, TASK, RULE, PRIOR, OPPONENTS, SPLIT.train)
+DOCUMENT = make_certificate(
+    "tiny", PLAN, PRIOR, FOUND, {"train": 64}, {"train": SPLIT.train.sha256}
+)
+N = SPLIT.train.size
 
 
-def test_agrees_with_the_papers_formulas_written_out():
-    N = SPLIT.train.size
+def statement(name):
+    return next(s for s in DOCUMENT.statements if s.name == name)
+
+
+def level(name):
+    """A claim's share of epsilon times the deployed sample's prior weight."""
+    return PLAN.ledger.of(name) * np.exp(PLAN.log_prior[FOUND.mode])
+
+
+def test_the_papers_bound_written_out():
     g = np.array([float(0.5 * np.sum(np.asarray(b) ** 2)) for b in SPLIT.train.thetas.target])
     np.testing.assert_allclose(FOUND.thresholds, g, rtol=1e-12)  # the tiny goal is the start's loss
     losses = FOUND.losses[:, :, -1]
     shifted = PRIOR.prior_risks - PRIOR.prior_risks.min()
     log_prior = -shifted - np.log(np.sum(np.exp(-shifted)))
     best = np.inf
-    for lam in FOUND.lambdas:
+    for lam in PLAN.lambdas:
         terms = []
         for j in range(4):
             p = PRIOR.probabilities[j]
@@ -46,22 +59,202 @@ def test_agrees_with_the_papers_formulas_written_out():
             terms.append(log_prior[j] - lam * risk - lam**2 / 2 * moment)
         # Far from the best lambda the exponentials underflow: take the largest one out.
         kappa = max(terms) + np.log(np.sum(np.exp(np.array(terms) - max(terms))))
-        best = min(best, -(kappa - np.log(len(FOUND.lambdas) / 0.05)) / lam)
+        best = min(best, -(kappa - np.log(len(PLAN.lambdas) / 0.05)) / lam)
     assert best == pytest.approx(FOUND.bound, rel=1e-9)
-    assert FOUND.mode == int(np.argmax(FOUND.log_posterior))
     assert np.exp(FOUND.log_posterior).sum() == pytest.approx(1)
 
 
-def test_the_deployed_rule_has_a_bound_of_its_own():
+def test_the_deployed_rule_has_a_paper_bound_of_its_own():
     """A point mass is a posterior: its divergence is minus its log prior weight."""
-    j, N = FOUND.mode, SPLIT.train.size
-    price = np.log(len(FOUND.lambdas) / 0.05) - PRIOR.log_prior[j]
-    values = [
-        FOUND.risks[j] + price / lam + lam / 2 * FOUND.second_moments[j] / N
-        for lam in FOUND.lambdas
+    j = FOUND.mode
+    price = np.log(len(PLAN.lambdas) / 0.05) - PRIOR.log_prior[j]
+    at = [
+        FOUND.risks[j] + price / lam + lam / 2 * FOUND.second_moments[j] / N for lam in PLAN.lambdas
     ]
-    assert FOUND.point_bound == pytest.approx(min(values), rel=1e-12)
+    assert FOUND.point_bound == pytest.approx(min(at), rel=1e-12)
     assert FOUND.point_bound >= FOUND.bound
+
+
+def test_the_goal_is_the_exact_binomial_bound_at_the_weighted_level():
+    misses = int(np.sum(~(FOUND.losses[FOUND.mode, :, -1] <= FOUND.thresholds)))
+    expected = stats.beta.ppf(1 - level("missing the goal"), misses + 1, N - misses)
+    assert statement("missing the goal").value == pytest.approx(expected, rel=1e-9)
+
+
+def test_means_are_chernoff_bounds_at_the_weighted_level():
+    final = FOUND.losses[FOUND.mode, :, -1]
+    ratio = np.mean(np.minimum(final / FOUND.thresholds, 1))
+    expected = mean_upper(float(ratio), N, level("share of the goal"))
+    assert statement("share of the goal").value == pytest.approx(float(expected), rel=1e-9)
+    c = PRIOR.prior_thresholds.max()
+    clipped = np.mean(np.minimum(final, c))
+    expected = c * mean_upper(clipped / c, N, level("loss, clipped"))
+    assert statement("loss, clipped").value == pytest.approx(float(expected), rel=1e-9)
+    assert statement("loss, clipped").value >= clipped
+
+
+def test_levels_hold_for_all_pairs_at_once():
+    claim = next(c for c in PLAN.claims if c.kind == "levels")
+    found = statement(claim.name).details
+    pairs = len(claim.iterations) * len(claim.tolerances)
+    for i, iteration in enumerate(claim.iterations):
+        losses = FOUND.losses[FOUND.mode, :, list(PLAN.iterations).index(iteration)]
+        for j, tolerance in enumerate(claim.tolerances):
+            k = int(np.sum(losses > tolerance))
+            expected = stats.beta.ppf(1 - level(claim.name) / pairs, k + 1, N - k) if k < N else 1
+            assert found["above"][i][j] == pytest.approx(expected, rel=1e-9)
+    # Quantiles and first hits are read off the table.
+    for share in (0.5, 0.8):
+        row = np.array(found["above"][-1])
+        good = np.array(claim.tolerances)[row <= 1 - share]
+        assert found["quantiles"][f"{share:g}"][-1] == (good.min() if good.size else None)
+        for j in range(len(claim.tolerances)):
+            column = np.array(found["above"])[:, j]
+            first = [t for t, u in zip(claim.iterations, column, strict=True) if u <= 1 - share]
+            assert found["first_hits"][f"{share:g}"][j] == (first[0] if first else None)
+
+
+def test_the_sublevel_statement_uses_lower_bounds_and_the_declared_moment():
+    claim = next(c for c in PLAN.claims if c.kind == "sublevel")
+    assert claim.constant == EXPERIMENT.goal_second_moment
+    half, j = PLAN.ledger.of(claim.name) / 2, FOUND.mode
+    weight = np.exp(PLAN.log_prior[j])
+    misses = int(np.sum(~(FOUND.losses[j, :, -1] <= FOUND.thresholds)))
+    p = 1 - stats.beta.ppf(1 - half * weight, misses + 1, N - misses)
+    inside = FOUND.losses[j, :, -1] <= FOUND.thresholds
+    risk = np.sum(FOUND.losses[j, inside, -1]) / N / p
+    price = np.log(len(PLAN.lambdas) / half) - np.log(weight)
+    at = [risk + price / lam + lam / 2 * claim.constant / p**2 / N for lam in PLAN.lambdas]
+    assert statement(claim.name).value == pytest.approx(min(at), rel=1e-8)
+
+
+def test_paired_claims_compare_on_the_same_instances():
+    claim = next(c for c in PLAN.claims if c.kind == "faster")
+    tolerance = claim.tolerances[0]
+    rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.mode]))
+    slower = tied = 0
+    for i in range(N):
+        theta = SPLIT.train.thetas._replace(
+            diagonal=SPLIT.train.thetas.diagonal[i], target=SPLIT.train.thetas.target[i]
+        )
+        ours, theirs = np.inf, np.inf
+        for solver in (rule, OPPONENTS["heavy ball"]):
+            run = rollout(solver, PROBLEM, theta, TASK.horizon)
+            below = np.flatnonzero(np.asarray(run.losses) <= tolerance)
+            hit = float(run.gradients[below[0]]) if below.size else np.inf
+            ours, theirs = (hit, theirs) if solver is rule else (ours, hit)
+        slower += not (np.isfinite(ours) and ours <= theirs)
+        tied += bool(np.isfinite(ours) and ours == theirs)
+    expected = stats.beta.ppf(1 - level(claim.name), slower + 1, N - slower)
+    assert statement(claim.name).value == pytest.approx(expected, rel=1e-9)
+    assert statement(claim.name).details["ties_on_train_set"] == tied
+
+
+def test_the_advantage_is_a_lower_bound_in_powers_of_ten():
+    final, theirs = FOUND.losses[FOUND.mode, :, -1], FOUND.opponent_losses[0]
+    gained = np.clip(np.log10(theirs / final), -3, 3)
+    upper = mean_upper(float(np.mean(0.5 - gained / 6)), N, level("advantage over heavy ball"))
+    found = statement("advantage over heavy ball").value
+    assert found == pytest.approx(float(3 * (1 - 2 * upper)), rel=1e-9)
+    assert found <= gained.mean()
+
+
+def test_posterior_values_come_along():
+    for s in DOCUMENT.statements:
+        assert np.isfinite(s.posterior_value)
+
+
+def test_the_budget_adds_up_and_is_in_the_certificate():
+    assert sum(share.epsilon for share in DOCUMENT.ledger) == pytest.approx(0.05, rel=1e-12)
+    paid = {share.name: share.epsilon for share in DOCUMENT.ledger}
+    for s in DOCUMENT.statements:
+        assert s.epsilon == paid.get(s.name, 0.0)
+        assert s.rigorous == (s.name in paid)
+
+
+def test_the_plan_knows_nothing_of_the_train_set():
+    np.testing.assert_array_equal(prior_lambdas(CONFIG.certify, PRIOR, N), PLAN.lambdas)
+    assert PLAN.lambdas[0] < FOUND.lambda_ < PLAN.lambdas[-1]
+    assert np.argmax(PLAN.log_prior) == favourite(PRIOR)
+    assert np.exp(PLAN.log_prior).sum() == pytest.approx(1)
+    assert from_plain(Plan, json.loads(to_json(PLAN))) == PLAN
+
+
+def test_the_favourite_misses_least_and_then_ends_lowest():
+    few = changed(
+        PRIOR,
+        prior_losses=np.array([[1e-9, 5.0], [1.0, 1.0], [1e-3, 1e-3]]),
+        prior_thresholds=np.array([2.0, 2.0]),
+    )
+    assert favourite(few) == 2
+
+
+def test_the_losses_are_those_of_the_samples_on_the_train_set():
+    rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[2]))
+    expected = losses_at(rule, PROBLEM, SPLIT.train.thetas, PLAN.iterations, 7)
+    np.testing.assert_allclose(FOUND.losses[2], expected, rtol=1e-9)
+
+
+def test_infinite_losses_count_as_the_worst():
+    evidence = Evidence(
+        losses=np.array([[[np.inf], [0.0], [3.0]]]),
+        thresholds=np.array([2.0, 2.0, 2.0]),
+        hits=np.full((1, 3, 0), np.inf),
+        opponent_losses=np.array([[1.0, 1.0, np.inf]]),
+        opponent_hits=np.full((1, 3, 0), np.inf),
+    )
+    plan = changed(PLAN, iterations=(10,), claims=())
+    for kind, expected in [("goal", [1, 0, 1]), ("ratio", [1, 0, 1]), ("clipped", [1, 0, 0.75])]:
+        claim = Claim("x", kind, "chernoff", constant=4.0)  # pyright: ignore[reportArgumentType]
+        np.testing.assert_allclose(values(claim, plan, evidence)[0, 0], expected)
+    claim = Claim("x", "advantage", "chernoff", opponent="heavy ball")
+    np.testing.assert_allclose(values(claim, plan, evidence)[0, 0], [1, 0, 0])
+
+
+def test_the_second_moment_of_the_goal_is_exact():
+    problem = Quadratics.create(QuadraticsSettings(dimension=5), 0)
+    targets = np.asarray(surestep_targets(problem, 200_000))
+    start = 0.5 * np.sum(targets**2, axis=1)
+    for exponent in (0.0, 0.5, 1.0):
+        goal = changed(CONFIG.goal, scale=1.3, exponent=exponent)
+        expected = np.mean((1.3 * start**exponent) ** 2)
+        assert problem.goal_second_moment(goal) == pytest.approx(expected, rel=0.02)
+    assert problem.goal_second_moment(changed(CONFIG.goal, exponent=0.75)) is None
+
+
+def surestep_targets(problem, number):
+    normal = np.random.default_rng(0).normal(size=(number, 5))
+    return np.asarray(problem.mean) + normal @ np.asarray(problem.mixing)
+
+
+def test_kept_iterations():
+    assert kept_iterations(350, 35) == tuple(range(0, 351, 10))
+    assert kept_iterations(10, 36) == tuple(range(11))
+    assert kept_iterations(7, 1) == (0, 7)
+
+
+def test_the_certificate_speaks_plainly_and_names_its_estimates(tmp_path):
+    text = str(DOCUMENT)
+    assert "With confidence 95% all of these hold at once" in text
+    assert "reaches the goal within 10 iterations with probability at least 0.9" in text
+    assert "not a guarantee" in text and "estimates in place of" in text
+    assert DOCUMENT.solver_sha256 == hyper_fingerprint(PRIOR.hypers[FOUND.mode])
+    path = tmp_path / "certificate.json"
+    DOCUMENT.save(path)
+    assert Certificate.load(path) == DOCUMENT
+
+
+def test_a_certificate_that_is_no_certificate_is_refused(tmp_path):
+    path = tmp_path / "certificate.json"
+    path.write_text("{")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        Certificate.load(path)
+    DOCUMENT.save(path)
+    plain = json.loads(path.read_text())
+    plain["horizon"] = "ten"
+    path.write_text(json.dumps(plain))
+    with pytest.raises(RunFolderError, match=r"horizon should be of type int, not 'ten'"):
+        Certificate.load(path)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +265,9 @@ def test_confidence_is_not_rounded_to_certainty(epsilon, shown):
 
 
 @given(st.floats(1e-12, 1e12))
-def test_a_printed_bound_is_not_below_the_bound(value):
+def test_printed_bounds_are_rounded_to_the_safe_side(value):
     assert value * (1 - 1e-12) <= float(rounded_up(value)) <= value * (1 + 2e-3)
+    assert value * (1 + 1e-12) >= float(rounded_down(value)) >= value * (1 - 2e-3)
 
 
 def test_a_loss_that_goes_negative_is_refused():
@@ -85,61 +279,19 @@ def test_a_loss_that_goes_negative_is_refused():
 
     sinking = Sinking.create(CONFIG.problem, CONFIG.family_seed)
     with pytest.raises(ProblemError, match=r"fell to -.* of the TrainSet"):
-        certify(CONFIG.certify, changed(TASK, problem=sinking), RULE, PRIOR, SPLIT.train)
+        certify(PLAN, changed(TASK, problem=sinking), RULE, PRIOR, OPPONENTS, SPLIT.train)
 
 
-def test_the_losses_are_those_of_the_samples_on_the_train_set():
-    rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[2]))
-    expected = losses_at(rule, PROBLEM, SPLIT.train.thetas, tuple(FOUND.iterations.tolist()), 7)
-    np.testing.assert_allclose(FOUND.losses[2], expected, rtol=1e-9)
+def test_a_plan_for_other_data_is_refused():
+    with pytest.raises(ConfigurationError, match="made for other data"):
+        certify(changed(PLAN, train_size=3), TASK, RULE, PRIOR, OPPONENTS, SPLIT.train)
+    with pytest.raises(ConfigurationError, match="other opponents"):
+        certify(PLAN, TASK, RULE, PRIOR, {}, SPLIT.train)
 
 
-def test_the_lambdas_know_nothing_of_the_train_set():
-    lambdas = prior_lambdas(CONFIG.certify, PRIOR, SPLIT.train.size)
-    np.testing.assert_array_equal(lambdas, FOUND.lambdas)
-    assert len(lambdas) == CONFIG.certify.lambdas
-    # Well placed: the minimum is not at an end.
-    assert lambdas[0] < FOUND.lambda_ < lambdas[-1]
-
-
-def test_kept_iterations():
-    assert kept_iterations(350, 35) == tuple(range(0, 351, 10))
-    assert kept_iterations(10, 36) == tuple(range(11))
-    assert kept_iterations(7, 1) == (0, 7)
-
-
-def test_the_certificate_speaks_plainly_and_names_its_estimates(tmp_path):
-    document = certificate("tiny", CONFIG.certify, TASK, SPLIT, PRIOR, FOUND)
-    text = str(document)
-    assert "With confidence 95%" in text
-    assert "estimates in place of" in text
-    assert not any(statement.rigorous for statement in document.statements)
-    deployed, drawn = document.statements
-    assert "the deployed rule" in deployed.sentence
-    assert (deployed.value, drawn.value) == (FOUND.point_bound, FOUND.bound)
-    assert document.data_sha256["train"] == SPLIT.train.sha256
-    assert "test" not in document.data_sha256
-    assert document.solver_sha256 == hyper_fingerprint(PRIOR.hypers[FOUND.mode])
-    path = tmp_path / "certificate.json"
-    document.save(path)
-    assert Certificate.load(path) == document
-
-
-def test_a_certificate_that_is_no_certificate_is_refused(tmp_path):
-    path = tmp_path / "certificate.json"
-    path.write_text("{")
-    with pytest.raises(RunFolderError, match="cannot be read"):
-        Certificate.load(path)
-    document = certificate("tiny", CONFIG.certify, TASK, SPLIT, PRIOR, FOUND)
-    document.save(path)
-    plain = json.loads(path.read_text())
-    plain["horizon"] = "ten"
-    path.write_text(json.dumps(plain))
-    with pytest.raises(RunFolderError, match=r"horizon should be of type int, not 'ten'"):
-        Certificate.load(path)
-
-
-@pytest.mark.parametrize("changes", [{"epsilon": 0.0}, {"epsilon": 1.0}, {"lambdas": 0}])
+@pytest.mark.parametrize(
+    "changes", [{"epsilon": 0.0}, {"epsilon": 1.0}, {"lambdas": 0}, {"stake": 1.0}, {"levels": 0}]
+)
 def test_bad_settings_are_refused(changes):
     with pytest.raises(ConfigurationError, match=r"certify\."):
         changed(CertifySettings(), **changes).validate()

@@ -42,11 +42,12 @@ def test_a_run_leaves_everything_the_plan_says(finished):
     folder, output, log = finished
     names = {path.name for path in folder.iterdir() if path.name[0] != "."}
     stages = {f"{s}.safetensors" for s in ("imitate", "locate", "sample", "certify", "evaluate")}
-    assert names == stages | {"config.json", "status.json", "certificate.json", "figures"}
+    files = {"config.json", "status.json", "plan.json", "certificate.json", "figures"}
+    assert names == stages | files
     assert {p.name for p in (folder / "figures").iterdir()} == {
         "overview.json", "overview.png", "overview.svg",
     }  # fmt: skip
-    assert "With confidence 95%" in output
+    assert "With confidence 95% all of these hold" in output
     assert str(folder / "certificate.json") in output
     assert str(folder / "figures" / "overview.png") in output
     status = json.loads((folder / "status.json").read_text())

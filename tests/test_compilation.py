@@ -12,7 +12,7 @@ from surestep.stages.evaluate import evaluate
 from surestep.stages.imitate import imitate
 from surestep.stages.locate import locate
 from surestep.stages.sample import sample
-from tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT, TASK, TEACHER, changed
+from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, SPLIT, TASK, TEACHER, changed, planned
 
 ANYTHING = changed(TASK, constraint=changed(TASK.constraint, lower=0.0))
 
@@ -32,7 +32,7 @@ def run(stage, seed):
         sample(small, ANYTHING, rule, split.prior, split.validation, seed)
     elif stage == "certify":
         prior = sample(small, ANYTHING, rule, split.prior, split.validation, seed)
-        certify(CONFIG.certify, ANYTHING, rule, prior, split.train)
+        certify(planned(prior), ANYTHING, rule, prior, OPPONENTS, split.train)
     elif stage == "evaluate":
         evaluate(CONFIG.evaluate, TASK, rule, EXPERIMENT.baselines, (1e2, 1.0), split.test)
 

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from surestep.certificate import certificate
 from surestep.errors import ConfigurationError
 from surestep.learning import Learned
 from surestep.problem import instance
@@ -15,7 +14,19 @@ from surestep.rule import hyper_of, with_hyper
 from surestep.stages.certify import certify
 from surestep.stages.evaluate import evaluate
 from surestep.stages.sample import sample
-from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK, changed, located
+from surestep.statements import make_certificate
+from tiny import (
+    CONFIG,
+    EXPERIMENT,
+    OPPONENTS,
+    PROBLEM,
+    RULE,
+    SPLIT,
+    TASK,
+    changed,
+    located,
+    planned,
+)
 
 SETTINGS = changed(CONFIG.evaluate, limit=60)
 LEARNED_RULE = located()
@@ -80,8 +91,9 @@ def learned():
     prior = sample(
         changed(CONFIG.sample, samples=3), TASK, LEARNED_RULE, SPLIT.prior, SPLIT.validation, 0
     )
-    posterior = certify(CONFIG.certify, TASK, LEARNED_RULE, prior, SPLIT.train)
-    document = certificate("tiny", CONFIG.certify, TASK, SPLIT, prior, posterior)
+    plan = planned(prior)
+    posterior = certify(plan, TASK, LEARNED_RULE, prior, OPPONENTS, SPLIT.train)
+    document = make_certificate("tiny", plan, prior, posterior, {"train": 64}, {})
     return Learned(TASK, LEARNED_RULE, document, prior, posterior, FOUND)
 
 

@@ -19,7 +19,7 @@ from surestep.stages import sample as sample_module
 from surestep.stages.certify import certify
 from surestep.stages.sample import sample
 from surestep.store import FileCheckpoint, RunFolder
-from tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT, TASK, changed, located
+from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, SPLIT, TASK, changed, located, planned
 
 SMALL = changed(
     CONFIG,
@@ -166,7 +166,7 @@ def test_sampling_goes_on_from_any_save(saves, tmp_path, monkeypatch):
 @pytest.mark.parametrize("saves", [1, 3])
 def test_certifying_goes_on_from_any_save(saves, tmp_path, monkeypatch):
     prior = sample(CHAIN, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
-    arguments = (CONFIG.certify, TASK, RULE, prior, SPLIT.train)
+    arguments = (planned(prior), TASK, RULE, prior, OPPONENTS, SPLIT.train)
     alone = certify(*arguments)
     monkeypatch.setattr(certify_module, "time", Clock())
     (tmp_path / "left").write_text(str(saves))

@@ -1,10 +1,12 @@
 """A task small enough for tests, with everything that stages take."""
 
 import dataclasses
+from typing import Any
 
 import jax
 
 from surestep import problems
+from surestep.planning import plan_certificate
 from surestep.problem import working_precision
 from surestep.randomness import named_key
 from surestep.rule import with_hyper
@@ -18,12 +20,26 @@ EXPERIMENT = problems.build(CONFIG)
 PROBLEM = EXPERIMENT.problem
 assert EXPERIMENT.teacher is not None
 TEACHER = EXPERIMENT.teacher
+OPPONENTS = {"heavy ball": EXPERIMENT.baselines["heavy ball"]}
 
 with working_precision(PROBLEM):
     RULE = EXPERIMENT.create_rule(named_key(0, "rule"))
     SPLIT = Split.draw(PROBLEM, CONFIG.sizes, 0)
 
 TASK = Task(PROBLEM, CONFIG.goal, CONFIG.constraint, CONFIG.horizon, CONFIG.block)
+
+
+def planned(prior, train=SPLIT.train, **changes):
+    """The plan for a prior, with heavy ball as the opponent."""
+    return plan_certificate(
+        changed(CONFIG.certify, **changes),
+        TASK.horizon,
+        prior,
+        TASK.start_losses(SPLIT.prior),
+        train.size,
+        list(OPPONENTS),
+        EXPERIMENT.goal_second_moment,
+    )
 
 
 def located():
@@ -35,5 +51,5 @@ def located():
         return with_hyper(RULE, jax.numpy.asarray(found.hyper))
 
 
-def changed(settings, **changes):
+def changed(settings: Any, **changes: Any) -> Any:
     return dataclasses.replace(settings, **changes)

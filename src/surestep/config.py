@@ -9,8 +9,8 @@ import tyro
 from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
 from surestep.goal import Goal
+from surestep.planning import CertifySettings
 from surestep.split import SplitSizes
-from surestep.stages.certify import CertifySettings
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings

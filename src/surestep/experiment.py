@@ -31,6 +31,8 @@ class Experiment:
     """Classical rules to compare with, by name; the first is the paper's."""
     accuracies: Accuracies
     """When solvers are timed: how far."""
+    goal_second_moment: float | None = None
+    """A bound on the second moment of the goal's threshold, if one is known for sure."""
 
     def validate(self) -> None:
         """Refuse accuracies that no loss could be below."""

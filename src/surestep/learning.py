@@ -15,14 +15,17 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from surestep.__about__ import __version__
-from surestep.certificate import Certificate, certificate
+from surestep.certificate import Certificate
 from surestep.check import check_problem
+from surestep.claims import Plan
 from surestep.config import RunConfig
-from surestep.errors import InfeasibleError, RunFolderError
+from surestep.errors import ConfigurationError, InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
+from surestep.planning import CertifySettings, plan_certificate
 from surestep.problem import Problem, Theta, as_instances, instance, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
+from surestep.records import to_json
 from surestep.rollout import Reached, Rollout, reach_each, rollouts
 from surestep.rule import Rule, hyper_of, require_fit, with_hyper
 from surestep.rules import GradientDescent
@@ -32,7 +35,8 @@ from surestep.stages.evaluate import Evaluated, choose_baselines, evaluate
 from surestep.stages.imitate import Imitated, imitate
 from surestep.stages.locate import Located, locate
 from surestep.stages.sample import Sampled, sample
-from surestep.store import NoCheckpoint, RunFolder
+from surestep.statements import make_certificate
+from surestep.store import NoCheckpoint, RunFolder, write_text
 from surestep.task import Task
 
 Result = TypeVar("Result")
@@ -88,6 +92,7 @@ def learn(
     config.validate()
     experiment.validate()
     baselines = choose_baselines(config.evaluate, experiment.baselines)
+    baselines |= choose_opponents(config.certify, experiment)
     report = report or Silence()
     with working_precision(experiment.problem):
         # Everything that can be wrong is found here, before anything is written or computed.
@@ -142,14 +147,26 @@ def _stages(
             config.sample, task, centre, split.prior, split.validation, seed, checkpoint, report
         ),
     )
+    opponents = choose_opponents(config.certify, experiment)
+    plan = plan_certificate(
+        config.certify,
+        task.horizon,
+        prior,
+        task.start_losses(split.prior),
+        split.train.size,
+        list(opponents),
+        experiment.goal_second_moment,
+    )
+    if folder is not None:
+        _fix_plan(folder, plan)
     found = stage(
         "certify",
         Certified,
         lambda checkpoint: certify(
-            config.certify, task, rule, prior, split.train, checkpoint, report
+            plan, task, rule, prior, opponents, split.train, checkpoint, report
         ),
     )
-    document = certificate(config.name, config.certify, task, split, prior, found)
+    document = _certificate(config.name, plan, prior, found, split)
     if folder is not None:
         document.save(folder.certificate_path)
     deployed = _at(rule, prior.hypers[found.mode], task)
@@ -167,6 +184,37 @@ def _stages(
         ),
     )
     return Learned(task, deployed, document, prior, found, evaluated)
+
+
+def choose_opponents(settings: CertifySettings, experiment: Experiment) -> dict[str, Rule]:
+    """The baselines that the learned rule is certified against."""
+    names = settings.opponents or tuple(experiment.baselines)[:1]
+    for name in names:
+        if name not in experiment.baselines:
+            known = ", ".join(experiment.baselines)
+            raise ConfigurationError(f"there is no baseline {name!r}: choose from {known}")
+    return {name: experiment.baselines[name] for name in names}
+
+
+def _fix_plan(folder: RunFolder, plan: Plan) -> None:
+    """Write the plan down before the train set is opened; a plan that changed is refused."""
+    if folder.plan_path.exists():
+        if folder.plan_path.read_text() != to_json(plan):
+            raise RunFolderError(
+                f"{folder.plan_path} holds another plan than this run would make: the plan is "
+                "fixed before the train set is opened and cannot change afterwards"
+            )
+        return
+    write_text(folder.plan_path, to_json(plan))
+
+
+def _certificate(
+    name: str, plan: Plan, prior: Sampled, found: Certified, split: Split
+) -> Certificate:
+    sets = {key: getattr(split, key) for key in ("prior", "validation", "train")}
+    sizes = {key: data.size for key, data in sets.items()}
+    hashes = {key: data.sha256 for key, data in sets.items()}
+    return make_certificate(name, plan, prior, found, sizes, hashes)
 
 
 def _at(rule: Rule, hyper: np.ndarray, task: Task) -> Rule:

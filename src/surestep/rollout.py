@@ -154,6 +154,39 @@ def losses_at(
     )
 
 
+class Observed(eqx.Module):
+    """What a certificate needs to know of rollouts."""
+
+    losses: Float[Array, "instance iteration"]
+    hits: Float[Array, "instance tolerance"]
+
+
+@eqx.filter_jit
+def observe(
+    rule: Rule,
+    problem: Problem,
+    thetas: Theta,
+    at: tuple[int, ...],
+    tolerances: tuple[float, ...],
+    block: int,
+) -> Observed:
+    """Losses after the iterations named in `at`, and what it took to reach each tolerance first.
+
+    A hit is counted in gradient evaluations, and is infinite where there is none.
+    """
+    wanted, levels = jnp.asarray(at), jnp.asarray(tolerances)
+    rule = rule.prepare()
+
+    def one(theta: Theta) -> Observed:
+        result = rollout(rule, problem, theta, max(at))
+        below = result.losses[:, None] <= levels
+        first = result.gradients[jnp.argmax(below, axis=0)]
+        hits = jnp.where(jnp.any(below, axis=0), first, jnp.inf)
+        return Observed(result.losses[wanted], hits)
+
+    return jax.lax.map(one, thetas, batch_size=block)
+
+
 @eqx.filter_jit
 def reach_each(
     rule: Rule, problem: Problem, thetas: Theta, accuracy: Array, limit: int, block: int

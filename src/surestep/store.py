@@ -107,6 +107,11 @@ class RunFolder:
         return self.path / "certificate.json"
 
     @property
+    def plan_path(self) -> Path:
+        """What is going to be certified."""
+        return self.path / "plan.json"
+
+    @property
     def figures(self) -> Path:
         """The folder of figures."""
         return self.path / "figures"

@@ -13,7 +13,7 @@ from surestep.errors import ProblemError
 from surestep.goal import Goal, reached, thresholds
 from surestep.problem import Problem, instance, working_precision
 from surestep.randomness import named_key
-from surestep.rollout import losses_at
+from surestep.rollout import losses_at, observe
 from surestep.rule import Rule
 from surestep.split import DataSet, ValidationSet
 
@@ -42,7 +42,26 @@ class Task:
         with working_precision(self.problem):
             at = at or (self.horizon,)
             losses = losses_at(rule, self.problem, data.thetas, at, self.block)
-            losses = np.asarray(losses, np.float64)
+            return self._sound(np.asarray(losses, np.float64), data)
+
+    def observe(
+        self, rule: Rule, data: DataSet, at: tuple[int, ...], tolerances: tuple[float, ...]
+    ) -> tuple[Float[np.ndarray, "instance iteration"], Float[np.ndarray, "instance tolerance"]]:
+        """Losses at some iterations, and gradient evaluations until a loss is first reached."""
+        with working_precision(self.problem):
+            seen = observe(rule, self.problem, data.thetas, at, tolerances, self.block)
+            losses = self._sound(np.asarray(seen.losses, np.float64), data)
+            return losses, np.asarray(seen.hits, np.float64)
+
+    def start_losses(self, data: DataSet) -> Float[np.ndarray, " instance"]:
+        """The losses that every rollout starts from."""
+        with working_precision(self.problem):
+            whole = Goal(scale=1.0, exponent=1.0)
+            return np.asarray(thresholds(whole, self.problem, data.thetas), np.float64)
+
+    def _sound(
+        self, losses: Float[np.ndarray, "instance iteration"], data: DataSet
+    ) -> Float[np.ndarray, "instance iteration"]:
         if np.any(losses < 0):
             index = int(np.argmax(np.any(losses < 0, axis=1)))
             raise ProblemError(

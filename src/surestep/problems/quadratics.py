@@ -93,6 +93,18 @@ class Quadratics(LeastSquares):
             target=self.mean + self.mixing.T @ jax.random.normal(key_b, (n,)),
         )
 
+    def goal_second_moment(self, goal: Goal) -> float | None:
+        """`E[g^2]`, exactly: the start's loss is half the squared norm of a normal vector."""
+        with jax.enable_x64(True):
+            covariance = self.mixing.T @ self.mixing
+            spread = jnp.vdot(self.mean, self.mean) + jnp.trace(covariance)
+            moments = {0.0: 1.0, 0.5: float(spread) / 2}
+            if goal.exponent == 1.0:
+                squares = 2 * jnp.sum(covariance**2) + 4 * self.mean @ covariance @ self.mean
+                moments[1.0] = float(spread**2 + squares) / 4
+        moment = moments.get(goal.exponent)
+        return None if moment is None else goal.scale**2 * moment
+
     def start(self, theta: Quadratic) -> Float[Array, " n"]:
         """The origin."""
         return jnp.zeros_like(theta.target)
@@ -121,6 +133,7 @@ def build(config: Config) -> Experiment:
             "L-BFGS": LBFGS(),
         },
         accuracies=Accuracies((1e-2, 1e-4, 1e-6)),
+        goal_second_moment=problem.goal_second_moment(config.goal),
     )
 
 

@@ -1,18 +1,21 @@
-"""Certifying: the train set is opened, the posterior and the bound are computed.
+"""Certifying: the train set is opened, and the evidence for the plan's claims is gathered.
 
-The paper's construction of the posterior, on a normalised prior and a finite geometric set of
-lambda. The set is placed by the prior set, before a loss on the train set exists.
+The plan is fixed before this stage begins. It gathers every sample's train losses and what the
+opponents do on the same instances, then computes the paper's posterior and bound on a normalised
+prior and a finite, geometric set of lambda.
 """
 
 import dataclasses
 import time
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from surestep.bounds import geometric_lambdas, sublevel_family
+from surestep.bounds import sublevel_family
+from surestep.claims import Evidence, Plan
 from surestep.errors import ConfigurationError
 from surestep.goal import reached
 from surestep.problem import working_precision
@@ -25,136 +28,142 @@ from surestep.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class CertifySettings:
-    """What is certified, and how surely."""
-
-    epsilon: float = 0.05
-    """The probability with which the certificate may be false."""
-    lambdas: int = 200
-    """How many values of lambda the bound is minimised over; it pays the logarithm."""
-    lambda_ratio: float = 100.0
-    """The set of lambda reaches from its centre divided by this to its centre times this."""
-    iterations: int = 36
-    """At about how many iterations up to the horizon the train losses are kept."""
-
-    def validate(self) -> None:
-        """Refuse sizes that cannot work."""
-        if not 0 < self.epsilon < 1:
-            raise ConfigurationError(
-                f"certify.epsilon must lie strictly between 0 and 1, not {self.epsilon}"
-            )
-        if self.lambdas < 1 or self.iterations < 1 or not self.lambda_ratio > 1:
-            raise ConfigurationError(
-                "certify.lambdas and certify.iterations must be at least 1 and "
-                "certify.lambda_ratio above 1"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
 class Certified:
-    """The posterior, its mode and the bound, with the train losses they come from."""
+    """The train set's evidence, and the paper's posterior and bound computed from it."""
 
     losses: np.ndarray = dataclasses.field(metadata=axes("sample", "instance", "iteration"))
     iterations: np.ndarray = dataclasses.field(metadata=axes("iteration"))
     thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
+    hits: np.ndarray = dataclasses.field(metadata=axes("sample", "instance", "tolerance"))
+    opponent_losses: np.ndarray = dataclasses.field(metadata=axes("opponent", "instance"))
+    opponent_hits: np.ndarray = dataclasses.field(
+        metadata=axes("opponent", "instance", "tolerance")
+    )
     risks: np.ndarray = dataclasses.field(metadata=axes("sample"))
     second_moments: np.ndarray = dataclasses.field(metadata=axes("sample"))
-    lambdas: np.ndarray = dataclasses.field(metadata=axes("lambda"))
     bounds: np.ndarray = dataclasses.field(metadata=axes("lambda"))
     log_posterior: np.ndarray = dataclasses.field(metadata=axes("sample"))
+    """The paper's Gibbs posterior, on the paper's prior."""
+    log_gibbs: np.ndarray = dataclasses.field(metadata=axes("sample"))
+    """The Gibbs posterior on the prior that the certificates bet with."""
     bound: float
-    """The paper's bound for a rule drawn from the posterior."""
+    """The paper's bound for a rule drawn from its posterior."""
     point_bound: float
-    """The same bound for the posterior's mode, the rule that is deployed."""
+    """The same bound for the rule that is deployed."""
     lambda_: float
     mode: int
+    """The rule that is deployed: the mode of the Gibbs posterior on the certificates' prior."""
+    plan_sha256: str
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the claims are judged by."""
+        return Evidence(
+            self.losses, self.thresholds, self.hits, self.opponent_losses, self.opponent_hits
+        )
 
 
 class _Certifying(eqx.Module):
     losses: Float[Array, "sample instance iteration"]
+    hits: Float[Array, "sample instance tolerance"]
     done: Int[Array, ""]
 
 
 def certify(
-    settings: CertifySettings,
+    plan: Plan,
     task: Task,
     rule: Rule,
     prior: Sampled,
+    opponents: Mapping[str, Rule],
     data: TrainSet,
     checkpoint: Checkpoint | None = None,
     report: Reporter | None = None,
 ) -> Certified:
-    """Compute every sample's train losses, then the posterior and the paper's bound."""
-    settings.validate()
-    # Placed before the train set is looked at.
-    lambdas = prior_lambdas(settings, prior, data.size)
-    at = kept_iterations(task.horizon, settings.iterations)
-    losses = _train_losses(
-        task, rule, prior, data, at, checkpoint or NoCheckpoint(), report or Silence()
+    """Gather the evidence a plan asks for, then find the posterior and the paper's bound."""
+    if data.size != plan.train_size or set(opponents) != set(plan.opponents):
+        raise ConfigurationError("the plan was made for other data or other opponents")
+    losses, hits = _gather(
+        plan, task, rule, prior, data, checkpoint or NoCheckpoint(), report or Silence()
     )
-    threshold = task.thresholds(data)
-    final = losses[:, :, -1]
+    theirs = [
+        task.observe(opponents[name], data, (plan.horizon,), plan.hit_tolerances)
+        for name in plan.opponents
+    ]
+    none = (0, data.size)
+    evidence = Evidence(
+        losses=losses,
+        thresholds=task.thresholds(data),
+        hits=hits,
+        opponent_losses=np.array([seen[0][:, 0] for seen in theirs]).reshape(-1, data.size),
+        opponent_hits=np.array([seen[1] for seen in theirs]).reshape(*(len(theirs), *none[1:], -1))
+        if theirs
+        else np.zeros((*none, 0)),
+    )
+    return paper_posterior(plan, prior, evidence)
+
+
+def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified:
+    """The paper's posterior and bound, with its estimates plugged in, from the evidence."""
+    final, threshold = evidence.losses[:, :, -1], evidence.thresholds
     good = reached(final, threshold)
     risks = sublevel_risks(final, threshold, prior.probabilities)
     moments = np.mean(np.where(good, threshold**2, 0.0), axis=1) / prior.probabilities**2
-    family = sublevel_family(prior.log_prior, risks, moments, data.size)
-    bound = family.minimise_on_set(lambdas, settings.epsilon)
+    lambdas = np.array(plan.lambdas)
+    family = sublevel_family(prior.log_prior, risks, moments, plan.train_size)
+    bound = family.minimise_on_set(lambdas, plan.epsilon)
+    betting = dataclasses.replace(family, log_prior=np.array(plan.log_prior))
+    log_gibbs = betting.log_posterior(bound.lambda_)
+    mode = int(np.argmax(log_gibbs))
     return Certified(
-        losses=losses,
-        iterations=np.array(at),
+        losses=evidence.losses,
+        iterations=np.array(plan.iterations),
         thresholds=threshold,
+        hits=evidence.hits,
+        opponent_losses=evidence.opponent_losses,
+        opponent_hits=evidence.opponent_hits,
         risks=risks,
         second_moments=moments,
-        lambdas=lambdas,
         bounds=bound.values,
         log_posterior=bound.log_posterior,
+        log_gibbs=log_gibbs,
         bound=bound.value,
-        point_bound=family.point_bound(bound.mode, lambdas, settings.epsilon),
+        point_bound=family.point_bound(mode, lambdas, plan.epsilon),
         lambda_=bound.lambda_,
-        mode=bound.mode,
+        mode=mode,
+        plan_sha256=plan.sha256,
     )
 
 
-def prior_lambdas(
-    settings: CertifySettings, prior: Sampled, size: int
-) -> Float[np.ndarray, " lambda"]:
-    """A geometric set around the lambda that would be best if the prior set were the train set."""
-    good = reached(prior.prior_losses, prior.prior_thresholds)
-    squares = np.mean(np.where(good, prior.prior_thresholds**2, 0.0), axis=1)
-    moment = float(np.exp(prior.log_prior) @ (squares / prior.probabilities**2))
-    price = np.log(settings.lambdas / settings.epsilon)
-    centre = np.sqrt(2 * size * price / moment) if moment > 0 else 1.0
-    return geometric_lambdas(float(centre), settings.lambda_ratio, settings.lambdas)
-
-
-def kept_iterations(horizon: int, number: int) -> tuple[int, ...]:
-    """About `number` iterations from 0 to the horizon, evenly spaced, both ends among them."""
-    return tuple(sorted({round(i * horizon / number) for i in range(number + 1)}))
-
-
-def _train_losses(
+def _gather(
+    plan: Plan,
     task: Task,
     rule: Rule,
     prior: Sampled,
     data: TrainSet,
-    at: tuple[int, ...],
     checkpoint: Checkpoint,
     report: Reporter,
-) -> Float[np.ndarray, "sample instance iteration"]:
-    number = len(prior.hypers)
+) -> tuple[
+    Float[np.ndarray, "sample instance iteration"], Float[np.ndarray, "sample instance tolerance"]
+]:
+    number, size = len(prior.hypers), data.size
     with working_precision(task.problem):
-        work = _Certifying(jnp.zeros((number, data.size, len(at))), jnp.zeros((), jnp.int32))
+        work = _Certifying(
+            jnp.zeros((number, size, len(plan.iterations))),
+            jnp.zeros((number, size, len(plan.hit_tolerances))),
+            jnp.zeros((), jnp.int32),
+        )
         work = checkpoint.load(work) or work
-        losses, done = np.array(work.losses, np.float64), int(work.done)
-        saved = time.monotonic()
+        losses, hits = np.array(work.losses, np.float64), np.array(work.hits, np.float64)
+        done, saved = int(work.done), time.monotonic()
         with report.stage("certify", number, "samples", done) as bar:
             for sample in range(done, number):
-                hyper = jnp.asarray(prior.hypers[sample])
-                losses[sample] = task.losses(with_hyper(rule, hyper), data, at)
+                candidate = with_hyper(rule, jnp.asarray(prior.hypers[sample]))
+                losses[sample], hits[sample] = task.observe(
+                    candidate, data, plan.iterations, plan.hit_tolerances
+                )
                 bar.advance(1, f"median loss {np.median(losses[sample, :, -1]):.3g}")
                 if time.monotonic() - saved > 10:
-                    checkpoint.save(
-                        _Certifying(jnp.asarray(losses), jnp.asarray(sample + 1, jnp.int32))
-                    )
+                    made = jnp.asarray(sample + 1, jnp.int32)
+                    checkpoint.save(_Certifying(jnp.asarray(losses), jnp.asarray(hits), made))
                     saved = time.monotonic()
-    return losses
+    return losses, hits

@@ -1,0 +1,41 @@
+"""How many instances a certificate needs, and what so many can certify at best."""
+
+import numpy as np
+
+from surestep.bounds.kl import binomial_upper
+from surestep.errors import ConfigurationError
+
+
+def best_failure(size: int, epsilon: float, weight: float, observed: float = 0.0) -> float:
+    """The smallest failure probability that `size` instances can certify.
+
+    `weight` is the prior weight of the sample that is deployed, `observed` the share of instances
+    on which it is expected to fail; with 0 this is what can be had at best.
+    """
+    if not 0 < weight <= 1:
+        raise ConfigurationError(f"a prior weight must lie in (0, 1], not {weight}")
+    if not 0 <= observed < 1:
+        raise ConfigurationError(f"an observed failure rate must lie in [0, 1), not {observed}")
+    failures = int(np.ceil(observed * size))
+    return float(binomial_upper(failures, size, epsilon * weight))
+
+
+def needed_size(
+    failure: float, epsilon: float, weight: float, observed: float = 0.0, limit: int = 10**8
+) -> int:
+    """The fewest instances from which on `failure` can always be certified."""
+    if not observed < failure < 1:
+        raise ConfigurationError(
+            f"a failure probability of {failure} cannot be certified: it must lie above the "
+            f"observed rate ({observed}) and below 1"
+        )
+    low, high = 0, 1
+    while best_failure(high, epsilon, weight, observed) > failure:
+        low, high = high, 2 * high
+        if high > limit:
+            raise ConfigurationError(f"more than {limit} instances would be needed")
+    while high - low > 1:
+        middle = (low + high) // 2
+        good = best_failure(middle, epsilon, weight, observed) <= failure
+        low, high = (low, middle) if good else (middle, high)
+    return high

@@ -1,0 +1,77 @@
+"""Upper bounds for the means of [0, 1]-values of all samples of a prior at once.
+
+A sample's bound is spent its prior weight's share of epsilon, so all of them hold together with
+probability `1 - epsilon`: for the sample that is deployed, whichever it is, and for every
+posterior. Which form is used must be decided before the values are seen.
+"""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from surestep.bounds.family import Vector, normalised
+from surestep.bounds.kl import binomial_upper, divergence, kl_upper, log_kl_moment
+from surestep.errors import ConfigurationError
+
+Form = Literal["binomial", "chernoff", "pac-bayes-kl"]
+"""`binomial`: exact, for values 0 and 1. `chernoff`: relative entropy, each sample by itself.
+`pac-bayes-kl`: relative entropy, posteriors by their divergence from the prior."""
+
+
+def sample_uppers(
+    means: Float[np.ndarray, "*rest sample"],
+    size: int,
+    log_prior: Vector,
+    epsilon: float,
+    form: Form,
+) -> Float[np.ndarray, "*rest sample"]:
+    """An upper bound for every sample's true mean; jointly false with probability epsilon."""
+    means = np.asarray(means, np.float64)
+    cost = -normalised(log_prior) - np.log(_level(epsilon))
+    if form == "chernoff":
+        return kl_upper(means, cost / size)
+    if form == "pac-bayes-kl":
+        return kl_upper(means, (cost + log_kl_moment(size)) / size)
+    counts = means * size
+    if np.any(np.abs(counts - np.round(counts)) > 1e-6):
+        raise ConfigurationError("the binomial bound is for values that are 0 or 1")
+    # A level that underflows would be refused; one that is larger than it asks for no proof.
+    levels = np.exp(-cost)
+    bounds = binomial_upper(np.round(counts), size, np.maximum(levels, 1e-300))
+    return np.where(levels >= 1e-300, bounds, 1.0)
+
+
+def posterior_upper(
+    means: Float[np.ndarray, "*rest sample"],
+    size: int,
+    log_prior: Vector,
+    log_posterior: Vector,
+    epsilon: float,
+    form: Form,
+) -> Float[np.ndarray, "*rest"]:
+    """An upper bound for a posterior's true mean, on the same event as `sample_uppers`."""
+    weights = np.exp(normalised(log_posterior))
+    if form != "pac-bayes-kl":
+        uppers = sample_uppers(means, size, log_prior, epsilon, form)
+        return np.minimum(uppers @ weights, 1.0)
+    kl = divergence(normalised(log_posterior), normalised(log_prior))
+    radius = (kl + log_kl_moment(size) - np.log(_level(epsilon))) / size
+    average = np.minimum(np.asarray(means, np.float64) @ weights, 1.0)
+    return kl_upper(average, radius)
+
+
+def bet(log_prior: Vector, favourite: int, stake: float) -> Vector:
+    """A prior that puts `stake` on one sample and the rest on the others as they were weighted."""
+    if not 0 <= stake < 1:
+        raise ConfigurationError(f"a stake must lie in [0, 1), not {stake}")
+    spread = normalised(log_prior) + np.log1p(-stake)
+    if stake > 0:
+        spread[favourite] = np.logaddexp(spread[favourite], np.log(stake))
+    return normalised(spread)
+
+
+def _level(epsilon: float) -> float:
+    if not 0 < epsilon < 1:
+        raise ConfigurationError(f"epsilon must lie strictly between 0 and 1, not {epsilon}")
+    return epsilon

@@ -1,0 +1,150 @@
+"""Claims: what is going to be certified, fixed before a train loss exists.
+
+A claim turns the train set's evidence into values in [0, 1], one for every sample and instance,
+and names its share of epsilon and the form of its bound. All claims of a run make a `Plan`, which
+is written down and hashed before the train set is opened.
+"""
+
+import dataclasses
+import hashlib
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from surestep.bounds.budget import Ledger, Share
+from surestep.bounds.uniform import Form
+from surestep.errors import ConfigurationError
+from surestep.goal import reached
+from surestep.records import to_json
+from surestep.split import fingerprint
+
+Kind = Literal["goal", "ratio", "clipped", "levels", "sublevel", "faster", "advantage"]
+
+BINARY: tuple[Kind, ...] = ("goal", "levels", "faster")
+DECADES = 3.0
+"""Advantages are measured in powers of ten and clipped at this many, either way."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One thing to certify. Which fields matter depends on the kind."""
+
+    name: str
+    kind: Kind
+    form: Form
+    constant: float = 0.0
+    """`clipped`: where losses are clipped. `sublevel`: the declared second moment of the goal."""
+    iterations: tuple[int, ...] = ()
+    """`levels`: after how many iterations."""
+    tolerances: tuple[float, ...] = ()
+    """`levels`: below which losses. `faster`: the one loss to reach."""
+    opponent: str = ""
+    """`faster` and `advantage`: against whom."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All claims of a run, their shares of epsilon, and the prior they are paid from."""
+
+    epsilon: float
+    shares: tuple[Share, ...]
+    claims: tuple[Claim, ...]
+    horizon: int
+    iterations: tuple[int, ...]
+    """After how many iterations train losses are kept."""
+    train_size: int
+    log_prior: tuple[float, ...]
+    """Normalised log-weights of the prior that the certificates bet with."""
+    lambdas: tuple[float, ...]
+    """The lambdas of the paper's bound."""
+    opponents: tuple[str, ...]
+
+    @property
+    def ledger(self) -> Ledger:
+        """The budget; made anew, so that shares that do not add up are found."""
+        ledger = Ledger(self.epsilon)
+        for share in self.shares:
+            ledger = ledger.spend(share.name, share.epsilon)
+        return ledger
+
+    @property
+    def hit_tolerances(self) -> tuple[float, ...]:
+        """The losses whose first hit must be observed."""
+        wanted = {t for claim in self.claims if claim.kind == "faster" for t in claim.tolerances}
+        return tuple(sorted(wanted, reverse=True))
+
+    @property
+    def sha256(self) -> str:
+        """The plan's hash."""
+        return hashlib.sha256(to_json(self).encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What was observed on the train set, by sample, and what opponents did there."""
+
+    losses: Float[np.ndarray, "sample instance iteration"]
+    thresholds: Float[np.ndarray, " instance"]
+    hits: Float[np.ndarray, "sample instance tolerance"]
+    """Gradient evaluations until a loss was first reached; infinity if it never was."""
+    opponent_losses: Float[np.ndarray, "opponent instance"]
+    """Losses after the horizon's iterations."""
+    opponent_hits: Float[np.ndarray, "opponent instance tolerance"]
+
+    @property
+    def sha256(self) -> str:
+        """A hash of every bit that was observed."""
+        return fingerprint(vars(self))
+
+
+def values(
+    claim: Claim, plan: Plan, evidence: Evidence
+) -> Float[np.ndarray, "statistic sample instance"]:
+    """A claim's values in [0, 1]: small is good. `levels` has one statistic a pair, others one."""
+    final = evidence.losses[:, :, -1]
+    threshold = evidence.thresholds
+    if claim.kind == "goal":
+        return _numbers(~reached(final, threshold))[None]
+    if claim.kind == "ratio":
+        shares = np.minimum(final, threshold) / np.where(threshold > 0, threshold, 1.0)
+        # A threshold of 0 is reached by a loss of 0 alone.
+        return np.where(threshold > 0, shares, _numbers(final > 0))[None]
+    if claim.kind == "clipped":
+        return (np.minimum(final, claim.constant) / claim.constant)[None]
+    if claim.kind == "levels":
+        at = [plan.iterations.index(iteration) for iteration in claim.iterations]
+        shown = np.moveaxis(evidence.losses[:, :, at], 2, 0)
+        above = shown[:, None] > np.asarray(claim.tolerances)[:, None, None]
+        return _numbers(above.reshape(-1, *final.shape))
+    if claim.kind in ("faster", "advantage"):
+        return _against(claim, plan, evidence)[None]
+    raise ConfigurationError(f"the claim {claim.name!r} is not about a mean")
+
+
+def _against(claim: Claim, plan: Plan, evidence: Evidence) -> Float[np.ndarray, "sample instance"]:
+    opponent = plan.opponents.index(claim.opponent)
+    if claim.kind == "faster":
+        column = plan.hit_tolerances.index(claim.tolerances[0])
+        ours = evidence.hits[:, :, column]
+        theirs = evidence.opponent_hits[opponent, :, column]
+        return _numbers(~(np.isfinite(ours) & (ours <= theirs)))
+    gained = _decades(evidence.opponent_losses[opponent]) - _decades(evidence.losses[:, :, -1])
+    return 0.5 - 0.5 * np.clip(gained / DECADES, -1.0, 1.0)
+
+
+def ties(claim: Claim, plan: Plan, evidence: Evidence, sample: int) -> int:
+    """On how many instances both reached the loss with equally many gradient evaluations."""
+    column = plan.hit_tolerances.index(claim.tolerances[0])
+    ours = evidence.hits[sample, :, column]
+    theirs = evidence.opponent_hits[plan.opponents.index(claim.opponent), :, column]
+    return int(np.sum(np.isfinite(ours) & (ours == theirs)))
+
+
+def _decades(losses: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Logarithms that stay finite: what is smaller than 1e-300 or larger than 1e300 is as good."""
+    return np.log10(np.clip(losses, 1e-300, 1e300))
+
+
+def _numbers(good: Bool[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    return good.astype(np.float64)

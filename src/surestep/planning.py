@@ -1,0 +1,183 @@
+"""Planning a certificate: every choice is made here, from the prior and validation sets alone."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from surestep.bounds.budget import divide
+from surestep.bounds.family import geometric_lambdas
+from surestep.bounds.uniform import Form, bet
+from surestep.claims import BINARY, Claim, Kind, Plan
+from surestep.errors import ConfigurationError
+from surestep.goal import reached
+from surestep.stages.sample import Sampled
+
+SHARES: dict[Kind, float] = {
+    "goal": 1.0,
+    "ratio": 1.0,
+    "clipped": 1.0,
+    "levels": 2.0,
+    "sublevel": 1.0,
+    "faster": 0.5,
+    "advantage": 0.5,
+}
+"""How epsilon is divided: in proportion to these weights, over the claims that are made."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CertifySettings:
+    """What is certified, and how surely."""
+
+    epsilon: float = 0.05
+    """The probability with which any of the certificate's rigorous statements may be false."""
+    lambdas: int = 200
+    """How many values of lambda the paper's bound is minimised over; it pays the logarithm."""
+    lambda_ratio: float = 100.0
+    """The set of lambda reaches from its centre divided by this to its centre times this."""
+    iterations: int = 36
+    """At about how many iterations up to the horizon the train losses are kept."""
+    stake: float = 0.9
+    """The prior weight bet on the sample that did best on the prior set."""
+    form: Form = "chernoff"
+    """The bound for values between 0 and 1; values that are 0 or 1 get the exact one."""
+    levels: int = 24
+    """How many losses are certified to be reached, from the start's down to the smallest."""
+    level_iterations: int = 4
+    """At how many of the iterations they are certified."""
+    opponents: tuple[str, ...] = ()
+    """Baselines to certify the learned rule against; none named means the problem's first."""
+
+    def validate(self) -> None:
+        """Refuse sizes that cannot work."""
+        if not 0 < self.epsilon < 1:
+            raise ConfigurationError(
+                f"certify.epsilon must lie strictly between 0 and 1, not {self.epsilon}"
+            )
+        for name in ("lambdas", "iterations", "levels", "level_iterations"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"certify.{name} must be at least 1")
+        if not self.lambda_ratio > 1:
+            raise ConfigurationError("certify.lambda_ratio must be above 1")
+        if not 0 <= self.stake < 1:
+            raise ConfigurationError(f"certify.stake must lie in [0, 1), not {self.stake}")
+        if self.form == "binomial":
+            raise ConfigurationError("certify.form must be chernoff or pac-bayes-kl")
+
+
+def plan_certificate(
+    settings: CertifySettings,
+    horizon: int,
+    prior: Sampled,
+    start_losses: Float[np.ndarray, " instance"],
+    train_size: int,
+    opponents: Sequence[str],
+    goal_second_moment: float | None,
+) -> Plan:
+    """Fix all that will be certified. `start_losses` are the prior set's, at the start."""
+    settings.validate()
+    kept = kept_iterations(horizon, settings.iterations)
+    claims = _claims(settings, horizon, prior, start_losses, opponents, goal_second_moment, kept)
+    ledger = divide(settings.epsilon, {claim.name: SHARES[claim.kind] for claim in claims})
+    log_prior = bet(prior.log_prior, favourite(prior), settings.stake)
+    return Plan(
+        epsilon=settings.epsilon,
+        shares=ledger.shares,
+        claims=tuple(claims),
+        horizon=horizon,
+        iterations=kept,
+        train_size=train_size,
+        log_prior=tuple(log_prior.tolist()),
+        lambdas=tuple(prior_lambdas(settings, prior, train_size).tolist()),
+        opponents=tuple(opponents),
+    )
+
+
+def _claims(
+    settings: CertifySettings,
+    horizon: int,
+    prior: Sampled,
+    start_losses: Float[np.ndarray, " instance"],
+    opponents: Sequence[str],
+    goal_second_moment: float | None,
+    kept: tuple[int, ...],
+) -> list[Claim]:
+    def form(kind: Kind) -> Form:
+        return "binomial" if kind in BINARY else settings.form
+
+    number = settings.level_iterations
+    wanted = [round((i + 1) * horizon / number) for i in range(number)]
+    at = sorted({min(kept, key=lambda k, w=w: abs(k - w)) for w in wanted} - {0})
+    claims = [
+        Claim("missing the goal", "goal", form("goal")),
+        Claim("share of the goal", "ratio", form("ratio")),
+        Claim(
+            "loss, clipped",
+            "clipped",
+            form("clipped"),
+            constant=float(prior.prior_thresholds.max()),
+        ),
+        Claim(
+            "losses over iterations",
+            "levels",
+            form("levels"),
+            iterations=tuple(at),
+            tolerances=_tolerances(settings, prior, start_losses),
+        ),
+    ]
+    if goal_second_moment is not None:
+        claims.append(
+            Claim(
+                "loss where the goal is reached",
+                "sublevel",
+                "binomial",
+                constant=goal_second_moment,
+            )
+        )
+    target = float(np.median(prior.prior_thresholds))
+    for name in opponents:
+        claims.append(
+            Claim(f"faster than {name}", "faster", form("faster"), tolerances=(target,),
+                  opponent=name)
+        )  # fmt: skip
+        claims.append(
+            Claim(f"advantage over {name}", "advantage", form("advantage"), opponent=name)
+        )
+    return claims
+
+
+def favourite(prior: Sampled) -> int:
+    """The sample to bet on: fewest misses on the prior set, then the smallest losses."""
+    misses = np.sum(~reached(prior.prior_losses, prior.prior_thresholds), axis=1)
+    sizes = np.mean(np.log10(np.clip(prior.prior_losses, 1e-300, 1e300)), axis=1)
+    return int(np.lexsort((sizes, misses))[0])
+
+
+def _tolerances(
+    settings: CertifySettings, prior: Sampled, start_losses: Float[np.ndarray, " instance"]
+) -> tuple[float, ...]:
+    """Losses in geometric progression, from what the start is down to what may be reached."""
+    losses = prior.prior_losses[favourite(prior)]
+    positive = losses[np.isfinite(losses) & (losses > 0)]
+    high = float(np.median(start_losses))
+    low = float(np.quantile(positive, 0.05)) if positive.size else high
+    low = min(max(low, 1e-30), high)
+    return tuple(float(t) for t in np.geomspace(high, low, settings.levels))
+
+
+def prior_lambdas(
+    settings: CertifySettings, prior: Sampled, size: int
+) -> Float[np.ndarray, " lambda"]:
+    """A geometric set around the lambda that would be best if the prior set were the train set."""
+    good = reached(prior.prior_losses, prior.prior_thresholds)
+    squares = np.mean(np.where(good, prior.prior_thresholds**2, 0.0), axis=1)
+    moment = float(np.exp(prior.log_prior) @ (squares / prior.probabilities**2))
+    price = np.log(settings.lambdas / settings.epsilon)
+    centre = np.sqrt(2 * size * price / moment) if moment > 0 else 1.0
+    return geometric_lambdas(float(centre), settings.lambda_ratio, settings.lambdas)
+
+
+def kept_iterations(horizon: int, number: int) -> tuple[int, ...]:
+    """About `number` iterations from 0 to the horizon, evenly spaced, both ends among them."""
+    return tuple(sorted({round(i * horizon / number) for i in range(number + 1)}))

@@ -1,0 +1,293 @@
+"""From a plan and its evidence to statements: pure, so that anyone can compute them again."""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from surestep.bounds import sublevel_family
+from surestep.bounds.uniform import posterior_upper, sample_uppers
+from surestep.certificate import (
+    SCHEMA,
+    Certificate,
+    Statement,
+    percent,
+    rounded_down,
+    rounded_up,
+)
+from surestep.claims import DECADES, Claim, Evidence, Plan, ties, values
+from surestep.stages.certify import Certified
+from surestep.stages.sample import Sampled
+
+QUANTILES = (0.5, 0.8, 0.9, 0.95)
+"""Shares of new instances for which certified losses are read off the levels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Basis:
+    """What statements are computed from."""
+
+    plan: Plan
+    evidence: Evidence
+    log_posterior: Float[np.ndarray, " sample"]
+    deployed: int
+
+
+def rigorous_statements(basis: Basis) -> list[Statement]:
+    """Every claim of the plan as a statement; jointly false with probability epsilon at most."""
+    return [_MAKERS[claim.kind](claim, basis) for claim in basis.plan.claims]
+
+
+def _uppers(claim: Claim, basis: Basis) -> tuple[np.ndarray, np.ndarray]:
+    """Upper bounds for the deployed rule and for the posterior, one a statistic."""
+    plan = basis.plan
+    means = values(claim, plan, basis.evidence).mean(axis=2)
+    # All statistics of a claim hold at once: they divide its share.
+    share = plan.ledger.of(claim.name) / len(means)
+    common = (plan.train_size, np.array(plan.log_prior))
+    point = sample_uppers(means, *common, share, claim.form)[:, basis.deployed]
+    posterior = posterior_upper(means, *common, basis.log_posterior, share, claim.form)
+    return point, posterior
+
+
+def _statement(
+    claim: Claim,
+    basis: Basis,
+    value: float,
+    posterior: float,
+    sentence: str,
+    assumptions: tuple[str, ...] = (),
+    **details: Any,
+) -> Statement:
+    plan = basis.plan
+    return Statement(
+        name=claim.name,
+        value=value,
+        posterior_value=posterior,
+        confidence=1 - plan.epsilon,
+        epsilon=plan.ledger.of(claim.name),
+        sentence=f"With confidence {percent(1 - plan.epsilon)}, {sentence}",
+        assumptions=[
+            f"the {plan.train_size} train instances are independent draws from the distribution "
+            "that new instances come from, and were opened after the plan was fixed",
+            "every rollout starts at the problem's start",
+            *assumptions,
+        ],
+        estimates=[],
+        details=details,
+    )
+
+
+def _goal(claim: Claim, basis: Basis) -> Statement:
+    point, posterior = (float(v[0]) for v in _uppers(claim, basis))
+    return _statement(
+        claim, basis, point, posterior,
+        f"on a new instance the deployed rule reaches the goal within {basis.plan.horizon} "
+        f"iterations with probability at least {rounded_down(1 - point)}.",
+    )  # fmt: skip
+
+
+def _ratio(claim: Claim, basis: Basis) -> Statement:
+    point, posterior = (float(v[0]) for v in _uppers(claim, basis))
+    return _statement(
+        claim, basis, point, posterior,
+        f"on a new instance the deployed rule's loss after {basis.plan.horizon} iterations, as a "
+        f"share of the goal and counted as 1 beyond it, is at most {rounded_up(point)} in "
+        "expectation.",
+    )  # fmt: skip
+
+
+def _clipped(claim: Claim, basis: Basis) -> Statement:
+    point, posterior = (float(v[0]) * claim.constant for v in _uppers(claim, basis))
+    return _statement(
+        claim, basis, point, posterior,
+        f"on a new instance the deployed rule's loss after {basis.plan.horizon} iterations, "
+        f"counted as {claim.constant:.4g} where it is larger, is at most {rounded_up(point)} in "
+        "expectation.",
+    )  # fmt: skip
+
+
+def _levels(claim: Claim, basis: Basis) -> Statement:
+    shape = (len(claim.iterations), len(claim.tolerances))
+    point, posterior = (v.reshape(shape) for v in _uppers(claim, basis))
+    quantiles = {
+        f"{share:g}": [_smallest(claim.tolerances, row, share) for row in point]
+        for share in QUANTILES
+    }
+    final = quantiles["0.8"][-1]
+    found = final is not None
+    return _statement(
+        claim, basis,
+        float(final) if final is not None else float("inf"),
+        float(_smallest(claim.tolerances, posterior[-1], 0.8) or np.inf),
+        f"at least 80% of new instances end with a loss of at most {rounded_up(float(final or 0))} "
+        f"after {basis.plan.horizon} iterations of the deployed rule (details: all "
+        f"{shape[0] * shape[1]} pairs of iteration and loss, at once)."
+        if found
+        else "no loss of the plan is certified for 80% of new instances.",
+        iterations=list(claim.iterations),
+        tolerances=list(claim.tolerances),
+        above=point.tolist(),
+        above_posterior=posterior.tolist(),
+        quantiles=quantiles,
+        first_hits=_first_hits(claim, point),
+    )  # fmt: skip
+
+
+def _smallest(
+    tolerances: tuple[float, ...], above: Float[np.ndarray, " tolerance"], share: float
+) -> float | None:
+    """The smallest tolerance that at least this share of instances is certified to be below."""
+    good = [t for t, u in zip(tolerances, above, strict=True) if u <= 1 - share]
+    return min(good) if good else None
+
+
+def _first_hits(
+    claim: Claim, above: Float[np.ndarray, "iteration tolerance"]
+) -> dict[str, list[int | None]]:
+    """Iterations within which a share of instances is certified to reach each tolerance."""
+    hits: dict[str, list[int | None]] = {}
+    for share in QUANTILES:
+        hits[f"{share:g}"] = [
+            next((t for t, u in zip(claim.iterations, column, strict=True) if u <= 1 - share), None)
+            for column in above.T
+        ]
+    return hits
+
+
+def _sublevel(claim: Claim, basis: Basis) -> Statement:
+    plan, evidence = basis.plan, basis.evidence
+    log_prior, size = np.array(plan.log_prior), plan.train_size
+    half = plan.ledger.of(claim.name) / 2
+    goal = Claim("", "goal", "binomial")
+    misses = values(goal, plan, evidence)[0].mean(axis=1)
+    success = 1 - sample_uppers(misses, size, log_prior, half, "binomial")
+    good = evidence.losses[:, :, -1] <= evidence.thresholds
+    means = np.mean(np.where(good, evidence.losses[:, :, -1], 0.0), axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        risks = np.where(success > 0, means / success, np.inf)
+        moments = np.where(success > 0, claim.constant / success**2, np.inf)
+    family = sublevel_family(log_prior, risks, moments, size)
+    lambdas = np.array(plan.lambdas)
+    posterior = family.minimise_on_set(lambdas, half).value
+    point = family.point_bound(basis.deployed, lambdas, half)
+    return _statement(
+        claim, basis, point, posterior,
+        "on a new instance on which it reaches the goal, the deployed rule has an expected loss of "
+        f"at most {rounded_up(point)}.",
+        assumptions=(
+            "the second moment of the goal's threshold is at most the declared "
+            f"{claim.constant:.6g}",
+            "the loss is never negative",
+        ),
+        success_lower=float(success[basis.deployed]),
+    )  # fmt: skip
+
+
+def _faster(claim: Claim, basis: Basis) -> Statement:
+    point, posterior = (float(v[0]) for v in _uppers(claim, basis))
+    tied = ties(claim, basis.plan, basis.evidence, basis.deployed)
+    return _statement(
+        claim, basis, point, posterior,
+        f"on a new instance the deployed rule reaches a loss of {claim.tolerances[0]:.4g} within "
+        f"{basis.plan.horizon} iterations, and with no more gradient evaluations than "
+        f"{claim.opponent}, with probability at least {rounded_down(1 - point)}.",
+        ties_on_train_set=tied,
+    )  # fmt: skip
+
+
+def _advantage(claim: Claim, basis: Basis) -> Statement:
+    # Values are (1 - advantage / DECADES) / 2.
+    point, posterior = (DECADES * (1 - 2 * float(v[0])) for v in _uppers(claim, basis))
+    word = "smaller" if point >= 0 else "larger"
+    return _statement(
+        claim, basis, point, posterior,
+        f"on a new instance the deployed rule's loss after {basis.plan.horizon} iterations is in "
+        f"expectation {'at least' if point >= 0 else 'at most'} {abs(point):.3f} powers of ten "
+        f"{word} than that of {claim.opponent} after as many, advantages and losses beyond "
+        f"{DECADES:g} powers of ten counted as {DECADES:g}.",
+    )  # fmt: skip
+
+
+_MAKERS = {
+    "goal": _goal,
+    "ratio": _ratio,
+    "clipped": _clipped,
+    "levels": _levels,
+    "sublevel": _sublevel,
+    "faster": _faster,
+    "advantage": _advantage,
+}
+
+
+def paper_statements(plan: Plan, found: Certified) -> list[Statement]:
+    """The paper's bound with its plug-ins named, for the posterior and for the deployed rule.
+
+    Both come from one event: the theorem holds for all posteriors at once, a point mass among
+    them. It is printed at the paper's epsilon and is no part of the budget.
+    """
+    return [
+        Statement(
+            name="paper: expected loss where the goal is reached",
+            value=found.point_bound,
+            posterior_value=found.bound,
+            confidence=1 - plan.epsilon,
+            epsilon=0.0,
+            sentence=(
+                f"With confidence {percent(1 - plan.epsilon)}, on a new instance on which it "
+                "reaches the goal, a rule drawn from the paper's posterior has an expected loss of "
+                f"at most {rounded_up(found.bound)}, and the deployed rule of at most "
+                f"{rounded_up(found.point_bound)}."
+            ),
+            assumptions=[
+                f"the {plan.train_size} train instances are independent draws from the "
+                "distribution that new instances come from, and were opened after the plan was "
+                "fixed",
+                "every rollout starts at the problem's start",
+                "the loss is never negative",
+                f"the bound is minimised over {len(plan.lambdas)} values of lambda, fixed before "
+                "the train set was opened and paid for",
+            ],
+            estimates=[
+                "the success probability of each sample (a Beta posterior's point, from the "
+                "validation set that also chose the samples)",
+                "the second moment of the goal's threshold (the train set's own)",
+            ],
+            details={"lambda": found.lambda_},
+        )
+    ]
+
+
+def make_certificate(
+    name: str,
+    plan: Plan,
+    prior: Sampled,
+    found: Certified,
+    sizes: dict[str, int],
+    data_sha256: dict[str, str],
+) -> Certificate:
+    """The certificate of a run."""
+    basis = Basis(plan, found.evidence, found.log_gibbs, found.mode)
+    return Certificate(
+        schema=SCHEMA,
+        problem=name,
+        horizon=plan.horizon,
+        epsilon=plan.epsilon,
+        ledger=list(plan.ledger.shares),
+        deployed_sample=found.mode,
+        solver_sha256=hyper_fingerprint(prior.hypers[found.mode]),
+        plan_sha256=plan.sha256,
+        evidence_sha256=found.evidence.sha256,
+        data_sha256=data_sha256,
+        sizes=sizes,
+        statements=[*rigorous_statements(basis), *paper_statements(plan, found)],
+    )
+
+
+def hyper_fingerprint(hyper: np.ndarray) -> str:
+    """A hash of the numbers that make the deployed rule."""
+    digest = hashlib.sha256(f"{hyper.dtype} {hyper.shape}\n".encode())
+    digest.update(np.asarray(hyper, order="C").tobytes())
+    return digest.hexdigest()
