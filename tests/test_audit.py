@@ -17,7 +17,7 @@ from surestep.audit import (
 )
 from surestep.bounds import budget, uniform
 from surestep.bounds.kl import binomial_upper
-from surestep.bounds.uniform import bet, posterior_upper, sample_uppers
+from surestep.bounds.uniform import Form, bet, posterior_upper, sample_uppers
 from surestep.claims import Claim, values
 from surestep.errors import ConfigurationError
 from surestep.statements import Basis, rigorous_statements
@@ -192,14 +192,16 @@ def test_forms_agree_on_what_they_bound():
     lighter = sample_uppers(np.zeros((1, 3)), 10, log_prior, 0.1, "binomial")[0]
     assert np.all(np.diff(lighter) > 0)
     point = np.array([-np.inf, 0.0, -np.inf])
-    for form, uppers in (("binomial", exact), ("chernoff", chernoff), ("pac-bayes-kl", kl)):
+    forms: dict[Form, np.ndarray] = {"binomial": exact, "chernoff": chernoff, "pac-bayes-kl": kl}
+    for form, uppers in forms.items():
         found = posterior_upper(means, 10, log_prior, point, 0.1, form)
         assert found == pytest.approx(uppers[:, 1])
 
 
 def test_weights_that_underflow_certify_nothing_and_break_nothing():
     log_prior = np.array([0.0, -1e5])
-    for form in ("binomial", "chernoff", "pac-bayes-kl"):
+    forms: tuple[Form, ...] = ("binomial", "chernoff", "pac-bayes-kl")
+    for form in forms:
         uppers = sample_uppers(np.zeros((1, 2)), 10, log_prior, 0.1, form)[0]
         assert uppers[1] == pytest.approx(1.0)
         assert uppers[0] < 1

@@ -42,7 +42,14 @@ def test_a_run_leaves_everything_the_plan_says(finished):
     folder, output, log = finished
     names = {path.name for path in folder.iterdir() if path.name[0] != "."}
     stages = {f"{s}.safetensors" for s in ("imitate", "locate", "sample", "certify", "evaluate")}
-    files = {"config.json", "status.json", "plan.json", "certificate.json", "figures"}
+    files = {
+        "config.json",
+        "status.json",
+        "plan.json",
+        "charges.json",
+        "certificate.json",
+        "figures",
+    }
     assert names == stages | files
     assert {p.name for p in (folder / "figures").iterdir()} == {
         "overview.json", "overview.png", "overview.svg",

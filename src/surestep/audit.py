@@ -194,6 +194,12 @@ class Outcome:
         """The probability of so many false ones or more if epsilon were true."""
         return float(stats.binomtest(self.false, self.repeats, self.epsilon, "greater").pvalue)
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The exact 95 % interval for the probability of being false."""
+        found = stats.binomtest(self.false, self.repeats).proportion_ci(0.95)
+        return float(found.low), float(found.high)
+
 
 Certifier = Callable[[AuditFamily, Plan, Evidence], tuple[list[Statement], np.ndarray, int]]
 """From evidence to statements, the posterior they speak of, and the deployed sample."""

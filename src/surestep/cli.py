@@ -5,6 +5,7 @@ Nothing heavy is imported before it is known what to do, so that help answers at
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -32,16 +33,38 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       go on with a run that was interrupted
   surestep list
       the problems and their presets
+  surestep verify DIR [--rerun K]
+      recompute a certificate from what is stored; roll K random instances out again
+  surestep certify DIR --instances SEED|FILE.npz [--size N] [--epsilon E]
+      certify a trained rule again on fresh instances
+  surestep certify PROBLEM --rule NAME [--preset P] [--horizon N] [--size N] [--epsilon E]
+      certify a classical rule
+  surestep plan --failure F --confidence C --samples K [--observed R] [--curve DIR]
+      how many train instances a certificate needs
+  surestep audit [--repeats N] [--size N] [--epsilon E]
+      are certificates false as rarely as they say? on families whose truth is known
+  surestep monitor STATE.json [--failure P] [--delta D] < OUTCOMES
+      is a certified failure probability still credible? fed every outcome, 0 or 1, line by line
 
 Exit codes: 0 done; 2 wrong input; 3 no rule met the success constraint (no certificate);
-4 the run folder cannot be used; 130 interrupted (the same command goes on).
+4 the run folder cannot be used; 5 a certificate does not stand, or an alarm; 130 interrupted
+(the same command goes on).
 """
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    commands = {"run": _run, "resume": _resume, "list": _list}
+    commands = {
+        "run": _run,
+        "resume": _resume,
+        "list": _list,
+        "verify": _verify,
+        "certify": _certify,
+        "plan": _plan,
+        "audit": _audit,
+        "monitor": _monitor,
+    }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0
@@ -56,6 +79,10 @@ def main(arguments: list[str] | None = None) -> int:
     except SurestepError as error:
         print(f"surestep: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python would complain again while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("surestep: interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
@@ -115,6 +142,90 @@ def _list(arguments: list[str]) -> int:
                 f"{config.sample.samples} samples, {config.horizon} iterations, "
                 f"{config.sizes.train} train instances"
             )
+    return 0
+
+
+def _verify(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep verify", allow_abbrev=False)
+    parser.add_argument("folder", type=Path, help="the run's folder")
+    parser.add_argument("--rerun", type=int, default=0, help="instances to roll out again")
+    given = parser.parse_args(arguments)
+    from surestep.commands import verify_run  # noqa: PLC0415
+
+    verify_run(given.folder, given.rerun)
+    return 0
+
+
+def _certify(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep certify", allow_abbrev=False)
+    parser.add_argument("subject", help="a run's folder, or a problem")
+    parser.add_argument("--instances", help="a seed to draw fresh instances, or an .npz file")
+    parser.add_argument("--rule", help="the classical rule of a problem to certify")
+    parser.add_argument("--preset", default="quick", help="whose goal and sizes to use")
+    parser.add_argument("--horizon", type=int, default=0, help="iterations (the preset's)")
+    parser.add_argument("--size", type=int, default=0, help="instances to draw (the preset's)")
+    parser.add_argument("--epsilon", type=float, default=0.05, help="what it may cost")
+    parser.add_argument("--seed", type=int, default=0, help="seed of a classical rule's data")
+    given = parser.parse_args(arguments)
+    if min(given.size, given.horizon, given.seed) < 0:
+        raise ConfigurationError("--size, --horizon and --seed must not be negative")
+    from surestep.commands import certify_baseline, certify_fresh  # noqa: PLC0415
+
+    if given.rule is not None:
+        certify_baseline(
+            given.subject, given.preset, given.rule, given.horizon, given.size, given.epsilon,
+            given.seed,
+        )  # fmt: skip
+    elif given.instances is not None:
+        certify_fresh(Path(given.subject), given.instances, given.size, given.epsilon, _reporter())
+    else:
+        raise ConfigurationError(
+            "say what to certify: a run's folder on --instances, or a problem's --rule"
+        )
+    return 0
+
+
+def _plan(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep plan", allow_abbrev=False)
+    parser.add_argument("--failure", type=float, required=True, help="probability to certify")
+    parser.add_argument("--confidence", type=float, default=0.95)
+    parser.add_argument("--samples", type=int, default=100, help="samples of the prior")
+    parser.add_argument("--stake", type=float, default=0.9, help="prior weight that is bet")
+    parser.add_argument("--observed", type=float, default=0.0, help="failure rate to expect")
+    parser.add_argument("--curve", type=Path, help="folder for a figure")
+    given = parser.parse_args(arguments)
+    from surestep.commands import plan_sizes  # noqa: PLC0415
+
+    plan_sizes(
+        given.failure, given.confidence, given.samples, given.stake, given.observed, given.curve
+    )
+    return 0
+
+
+def _audit(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep audit", allow_abbrev=False)
+    parser.add_argument("--repeats", type=int, default=2000, help="data sets a family")
+    parser.add_argument("--size", type=int, default=60, help="instances a data set")
+    parser.add_argument("--epsilon", type=float, default=0.3, help="large, so that counts tell")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    if given.repeats < 1 or given.size < 1:
+        raise ConfigurationError("--repeats and --size must be at least 1")
+    from surestep.commands import run_audit  # noqa: PLC0415
+
+    run_audit(given.repeats, given.size, given.epsilon, given.seed)
+    return 0
+
+
+def _monitor(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep monitor", allow_abbrev=False)
+    parser.add_argument("state", type=Path, help="where the monitor's state is kept")
+    parser.add_argument("--failure", type=float, help="the certified failure probability")
+    parser.add_argument("--delta", type=float, default=0.01, help="probability of a false alarm")
+    given = parser.parse_args(arguments)
+    from surestep.commands import watch  # noqa: PLC0415
+
+    watch(given.state, given.failure, given.delta)
     return 0
 
 

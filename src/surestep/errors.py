@@ -27,6 +27,12 @@ class InfeasibleError(SurestepError):
     exit_code = 3
 
 
+class VerificationError(SurestepError):
+    """A certificate, a statement or a monitor that does not stand."""
+
+    exit_code = 5
+
+
 class RunFolderError(SurestepError):
     """A run folder that holds something else, is damaged, or is in use."""
 

@@ -25,6 +25,7 @@ from surestep.planning import CertifySettings, plan_certificate
 from surestep.problem import Problem, Theta, as_instances, instance, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
+from surestep.recertify import charge
 from surestep.records import to_json
 from surestep.rollout import Reached, Rollout, reach_each, rollouts
 from surestep.rule import Rule, hyper_of, require_fit, with_hyper
@@ -168,6 +169,7 @@ def _stages(
     )
     document = _certificate(config.name, plan, prior, found, split)
     if folder is not None:
+        charge(folder, "run", plan.epsilon, split.train)
         document.save(folder.certificate_path)
     deployed = _at(rule, prior.hypers[found.mode], task)
     evaluated = stage(

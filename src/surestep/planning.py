@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from surestep.bounds.budget import divide
+from surestep.bounds.budget import Share, divide
 from surestep.bounds.family import geometric_lambdas
 from surestep.bounds.uniform import Form, bet
 from surestep.claims import BINARY, Claim, Kind, Plan
@@ -74,16 +74,27 @@ def plan_certificate(
     train_size: int,
     opponents: Sequence[str],
     goal_second_moment: float | None,
+    charged: float = 0.0,
 ) -> Plan:
-    """Fix all that will be certified. `start_losses` are the prior set's, at the start."""
+    """Fix all that will be certified. `start_losses` are the prior set's, at the start.
+
+    `charged` is what earlier certificates from the same train instances have spent: the ledger
+    begins with it, and all statements together, old and new, are false with at most the sum.
+    """
     settings.validate()
+    if charged + settings.epsilon >= 1:
+        raise ConfigurationError(
+            f"earlier certificates have spent {charged:g} on these instances: with "
+            f"{settings.epsilon:g} more nothing would be certain"
+        )
     kept = kept_iterations(horizon, settings.iterations)
     claims = _claims(settings, horizon, prior, start_losses, opponents, goal_second_moment, kept)
     ledger = divide(settings.epsilon, {claim.name: SHARES[claim.kind] for claim in claims})
+    before = (Share("earlier certificates", charged),) if charged else ()
     log_prior = bet(prior.log_prior, favourite(prior), settings.stake)
     return Plan(
-        epsilon=settings.epsilon,
-        shares=ledger.shares,
+        epsilon=settings.epsilon + charged,
+        shares=(*before, *ledger.shares),
         claims=tuple(claims),
         horizon=horizon,
         iterations=kept,

@@ -1,0 +1,183 @@
+"""What the commands around certificates do, once their arguments are known."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from surestep import problems
+from surestep.audit import FAMILIES, Outcome, audit, violations
+from surestep.bounds.sizes import best_failure, needed_size
+from surestep.certificate import Certificate
+from surestep.errors import ConfigurationError, VerificationError
+from surestep.learning import choose_opponents
+from surestep.monitor import Monitor
+from surestep.names import unknown
+from surestep.progress import Reporter
+from surestep.recertify import certify_again, certify_rule, read_instances
+from surestep.report.draw import save_figure
+from surestep.report.figures import Figure, Line, Mark, Panel
+from surestep.split import PriorSet, TrainSet
+from surestep.store import RunFolder
+from surestep.task import Task
+from surestep.verify import verify
+
+
+def verify_run(folder: Path, rerun: int) -> None:
+    """Recompute a run's certificate and say which statements stand."""
+    run = RunFolder(folder)
+    config = problems.read_config(run)
+    checks = verify(run, config, problems.build(config), rerun)
+    for check in checks:
+        print(check)
+    failed = [check for check in checks if not check.stands]
+    if failed:
+        raise VerificationError(f"{len(failed)} of {len(checks)} checks fail in {folder}")
+    print(f"all {len(checks)} checks stand")
+
+
+def certify_fresh(
+    folder: Path, instances: str, size: int, epsilon: float, report: Reporter
+) -> None:
+    """Certify a trained rule on fresh instances, drawn by a seed or read from a file."""
+    run = RunFolder(folder)
+    config = problems.read_config(run)
+    experiment = problems.build(config)
+    if instances.isdigit():
+        train = TrainSet.draw(experiment.problem, size or config.sizes.train, int(instances))
+    else:
+        train = read_instances(experiment.problem, Path(instances))
+    opponents = choose_opponents(config.certify, experiment)
+    with run.locked():
+        document, place = certify_again(run, config, experiment, opponents, train, epsilon, report)
+    print(document)
+    print(f"\ncertificate: {place / 'certificate.json'}")
+
+
+def certify_baseline(
+    problem: str, preset: str, rule: str, horizon: int, size: int, epsilon: float, seed: int
+) -> Certificate:
+    """Certify one of a problem's classical rules."""
+    config = problems.preset(problem, preset)
+    experiment = problems.build(config)
+    if rule not in experiment.baselines:
+        raise ConfigurationError(
+            unknown(f"baseline of {problem}", rule, tuple(experiment.baselines))
+        )
+    task = Task(
+        experiment.problem, config.goal, config.constraint, horizon or config.horizon, config.block
+    )
+    document = certify_rule(
+        f"{problem} ({rule})",
+        experiment.baselines[rule],
+        task,
+        {},
+        PriorSet.draw(experiment.problem, config.sizes.prior, seed),
+        TrainSet.draw(experiment.problem, size or config.sizes.train, seed),
+        dataclasses.replace(config.certify, epsilon=epsilon),
+        experiment.goal_second_moment,
+    )
+    print(str(document).replace("rule learned on", "rule on"))
+    return document
+
+
+def plan_sizes(
+    failure: float,
+    confidence: float,
+    samples: int,
+    stake: float,
+    observed: float,
+    curve: Path | None,
+) -> None:
+    """How many train instances a failure probability needs, and what sizes can certify."""
+    if not 0 < confidence < 1:
+        raise ConfigurationError(f"confidence must lie strictly between 0 and 1, not {confidence}")
+    if samples < 1:
+        raise ConfigurationError(f"at least one sample is needed, not {samples}")
+    epsilon = 1 - confidence
+    weights = {
+        f"the sample that {stake:.0%} of the prior bets on": stake + (1 - stake) / samples,
+        f"one of {samples} equal samples": 1 / samples,
+    }
+    for words, weight in weights.items():
+        size = needed_size(failure, epsilon, weight, observed)
+        print(
+            f"{size} train instances certify a failure probability of {failure:g} with confidence "
+            f"{confidence:g} for {words}, if it fails on "
+            + (f"{observed:.2%} of them." if observed else "none of them.")
+        )
+    sizes = [50, 100, 250, 500, 1000, 2500, 10_000]
+    print("\nWhat so many instances can certify at best:")
+    print(f"{'instances':>12}" + "".join(f"{f'weight {w:.3g}':>16}" for w in weights.values()))
+    for size in sizes:
+        cells = "".join(
+            f"{best_failure(size, epsilon, w, observed):>16.4g}" for w in weights.values()
+        )
+        print(f"{size:>12}{cells}")
+    if curve:
+        _draw_curve(failure, epsilon, weights, observed, curve)
+
+
+def _draw_curve(
+    failure: float, epsilon: float, weights: dict[str, float], observed: float, folder: Path
+) -> None:
+    sizes = np.unique(np.geomspace(10, 20_000, 120).astype(int))
+    needed = {words: needed_size(failure, epsilon, w, observed) for words, w in weights.items()}
+    panel = Panel(
+        title="What a train set can certify",
+        x_label="train instances",
+        y_label="failure probability",
+        x_scale="log",
+        y_scale="log",
+        lines=[
+            Line(words, words, sizes.astype(float).tolist(),
+                 [best_failure(int(n), epsilon, w, observed) for n in sizes])
+            for words, w in weights.items()
+        ],
+        marks=[
+            Mark(f"{needed[words]} instances", words, float(needed[words])) for words in weights
+        ],
+    )  # fmt: skip
+    figure = Figure("plan", f"Certificates with confidence {1 - epsilon:g}", list(weights), [panel])
+    for path in save_figure(figure, folder):
+        print(path)
+
+
+def run_audit(repeats: int, size: int, epsilon: float, seed: int) -> None:
+    """Audit the real path from evidence to statements on families whose truth is known."""
+    outcomes: list[Outcome] = []
+    print(f"{'family':<20}{'statement':<26}{'false':>12}{'epsilon':>10}{'95% interval':>18}")
+    for make in FAMILIES.values():
+        for outcome in audit(make(), repeats, size, epsilon, seed):
+            outcomes.append(outcome)
+            low, high = outcome.interval
+            print(
+                f"{outcome.family:<20}{outcome.statement:<26}"
+                f"{f'{outcome.false}/{outcome.repeats}':>12}{outcome.epsilon:>10.4f}"
+                f"{f'{low:.4f} - {high:.4f}':>18}"
+            )
+    found = violations(outcomes)
+    if found:
+        names = ", ".join(f"{o.statement} ({o.family})" for o in found)
+        raise VerificationError(f"false more often than their epsilon: {names}")
+    print("no statement is false more often than its epsilon")
+
+
+def watch(state: Path, failure: float | None, delta: float) -> None:
+    """Feed a monitor with outcomes from standard input, one a line."""
+    if state.exists():
+        monitor = Monitor.load(state)
+    elif failure is None:
+        raise ConfigurationError(f"{state} is new: say which failure probability is certified")
+    else:
+        monitor = Monitor(failure, delta)
+    try:
+        outcomes = [float(line) for line in sys.stdin.read().split()]
+    except ValueError as error:
+        raise ConfigurationError(f"outcomes are numbers from 0 to 1: {error}") from error
+    monitor = monitor.fed(outcomes)
+    monitor.save(state)
+    print(monitor)
+    if monitor.alarm:
+        raise VerificationError("the certificate is no longer credible")

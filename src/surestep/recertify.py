@@ -1,0 +1,214 @@
+"""Certificates beyond a run's own: of a trained rule on fresh data, and of classical rules.
+
+Fresh instances must be fresh: instances that trained the rule or chose the prior are refused, and
+instances that an earlier certificate was computed from are charged to the same budget.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from surestep.certificate import Certificate
+from surestep.config import RunConfig
+from surestep.errors import ConfigurationError, RunFolderError
+from surestep.experiment import Experiment
+from surestep.planning import CertifySettings, plan_certificate
+from surestep.problem import Problem, Theta, as_instances, count, working_precision
+from surestep.progress import Reporter
+from surestep.randomness import named_key
+from surestep.records import from_plain, to_json
+from surestep.rule import Rule, hyper_of, require_fit
+from surestep.split import PriorSet, Split, TrainSet
+from surestep.stages.certify import certify
+from surestep.stages.sample import Sampled
+from surestep.statements import make_certificate
+from surestep.store import RunFolder, write_text
+from surestep.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Charge:
+    """A certificate and the instances that its epsilon was spent on."""
+
+    certificate: str
+    epsilon: float
+    instances: list[str]
+
+
+def instance_hashes(thetas: Theta) -> list[str]:
+    """A short hash of every instance of a stacked set."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(thetas)]
+    return [
+        hashlib.sha256(b"|".join(leaf[i].tobytes() for leaf in leaves)).hexdigest()[:16]
+        for i in range(count(thetas))
+    ]
+
+
+def charge(folder: RunFolder, certificate: str, epsilon: float, train: TrainSet) -> None:
+    """Note that a certificate has been computed from these instances; once is enough."""
+    charges = read_charges(folder)
+    if all(entry.certificate != certificate for entry in charges):
+        charges.append(Charge(certificate, epsilon, instance_hashes(train.thetas)))
+        write_text(folder.path / "charges.json", to_json({"charges": charges}))
+
+
+def read_charges(folder: RunFolder) -> list[Charge]:
+    """All certificates that a folder's solver has been given."""
+    path = folder.path / "charges.json"
+    if not path.exists():
+        return []
+    try:
+        plain = json.loads(path.read_text())["charges"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{path} is damaged: {error!r}") from error
+    return [from_plain(Charge, entry, "charges") for entry in plain]
+
+
+def certify_again(
+    folder: RunFolder,
+    config: RunConfig[Any],
+    experiment: Experiment,
+    opponents: Mapping[str, Rule],
+    train: TrainSet,
+    epsilon: float,
+    report: Reporter | None = None,
+) -> tuple[Certificate, Path]:
+    """Certify a run's trained rule on other instances, without training anything.
+
+    Returns the certificate and the folder it was written to, inside the run's own.
+    """
+    if not folder.has("sample"):
+        raise RunFolderError(f"{folder.path} has no trained rule yet: finish the run first")
+    prior = folder.load("sample", Sampled)
+    split = Split.draw(experiment.problem, config.sizes, config.seed)
+    fresh = set(instance_hashes(train.thetas))
+    for name, used in (("prior", split.prior), ("validation", split.validation)):
+        known = len(fresh & set(instance_hashes(used.thetas)))
+        if known:
+            raise ConfigurationError(
+                f"{known} of the {train.size} instances are in the run's {name} set: what a rule "
+                "was chosen by cannot certify it"
+            )
+    charges = read_charges(folder)
+    spent = sum(c.epsilon for c in charges if fresh & set(c.instances))
+    task = Task(experiment.problem, config.goal, config.constraint, config.horizon, config.block)
+    plan = plan_certificate(
+        dataclasses.replace(config.certify, epsilon=epsilon),
+        task.horizon,
+        prior,
+        task.start_losses(split.prior),
+        train.size,
+        list(opponents),
+        experiment.goal_second_moment,
+        charged=spent,
+    )
+    place = folder.path / "certificates" / str(len(charges))
+    write_text(place / "plan.json", to_json(plan))
+    with working_precision(experiment.problem):
+        rule = experiment.create_rule(named_key(config.seed, "rule"))
+    found = certify(plan, task, rule, prior, opponents, train, report=report)
+    sizes = {"prior": split.prior.size, "validation": split.validation.size, "train": train.size}
+    hashes = {
+        "prior": split.prior.sha256,
+        "validation": split.validation.sha256,
+        "train": train.sha256,
+    }
+    document = make_certificate(config.name, plan, prior, found, sizes, hashes)
+    RunFolder(place).save("certify", found)
+    document.save(place / "certificate.json")
+    charge(folder, place.name, epsilon, train)
+    return document, place
+
+
+def certify_rule(
+    name: str,
+    rule: Rule,
+    task: Task,
+    opponents: Mapping[str, Rule],
+    prior_set: PriorSet,
+    train: TrainSet,
+    settings: CertifySettings,
+    goal_second_moment: float | None = None,
+) -> Certificate:
+    """Certify a rule that was not learned, by the same path: a prior of one sample.
+
+    The prior set only fixes what is certified (tolerances, constants).
+    """
+    require_fit(rule, task.problem)
+    with working_precision(task.problem):
+        hyper = np.asarray(hyper_of(rule))
+    losses = task.losses(rule, prior_set)[:, 0]
+    alone = Sampled(
+        hypers=hyper[None],
+        successes=np.zeros(1, np.int64),
+        trials=np.zeros(1, np.int64),
+        probabilities=np.ones(1),
+        prior_losses=losses[None],
+        prior_thresholds=task.thresholds(prior_set),
+        prior_risks=np.zeros(1),
+        log_prior=np.zeros(1),
+        proposals=0,
+        accepted=0,
+        outside=0,
+        undecided=0,
+    )
+    plan = plan_certificate(
+        settings,
+        task.horizon,
+        alone,
+        task.start_losses(prior_set),
+        train.size,
+        list(opponents),
+        goal_second_moment,
+    )
+    found = certify(plan, task, rule, alone, opponents, train)
+    document = make_certificate(
+        name,
+        plan,
+        alone,
+        found,
+        {"prior": prior_set.size, "train": train.size},
+        {"prior": prior_set.sha256, "train": train.sha256},
+    )
+    # The paper's bound would plug in a success probability that nobody estimated.
+    sure = [statement for statement in document.statements if statement.rigorous]
+    return dataclasses.replace(document, statements=sure)
+
+
+def read_instances(problem: Problem, path: Path) -> TrainSet:
+    """Instances from an .npz file whose arrays are named like the parts of the problem's theta."""
+    template = problem.sample(named_key(0, "template"))
+    parts = jax.tree_util.tree_leaves_with_path(template)
+    names = [
+        jax.tree_util.keystr(where, simple=True, separator=".") or "theta" for where, _ in parts
+    ]
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read as an .npz file: {error}") from error
+    if set(arrays) != set(names):
+        raise ConfigurationError(
+            f"{path} must hold the arrays {', '.join(sorted(names))}, not "
+            f"{', '.join(sorted(arrays))}"
+        )
+    for name, (_, leaf) in zip(names, parts, strict=True):
+        wanted = np.shape(leaf)
+        if arrays[name].shape[1:] != wanted or arrays[name].ndim == 0:
+            raise ConfigurationError(
+                f"{name} in {path} must have the shape (instances, {str(wanted)[1:]}, not "
+                f"{arrays[name].shape}"
+            )
+        if not np.all(np.isfinite(arrays[name])):
+            raise ConfigurationError(f"{name} in {path} holds numbers that are not finite")
+    sizes = {len(array) for array in arrays.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ConfigurationError(f"the arrays in {path} must have equally many instances")
+    tree = jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in names])
+    return TrainSet(as_instances(problem, tree))

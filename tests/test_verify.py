@@ -1,0 +1,246 @@
+"""Verification finds every change, and fresh certificates are fresh or paid for."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from surestep.certificate import Certificate
+from surestep.cli import main
+from surestep.errors import ConfigurationError, RunFolderError
+from surestep.learning import learn
+from surestep.recertify import certify_again, certify_rule, read_charges, read_instances
+from surestep.rules import ConjugateGradients, GradientDescent
+from surestep.split import PriorSet, TrainSet, ValidationSet
+from surestep.stages.certify import Certified
+from surestep.store import RunFolder
+from surestep.verify import verify
+from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, SPLIT, TASK, changed
+
+SMALL = changed(
+    CONFIG,
+    locate=changed(CONFIG.locate, steps=600, check_every=200),
+    sample=changed(CONFIG.sample, samples=3, burn_in=0, thinning=1),
+    evaluate=changed(CONFIG.evaluate, baselines=("heavy ball",), limit=20),
+)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = RunFolder(tmp_path_factory.mktemp("verify") / "run")
+    learn(SMALL, EXPERIMENT, folder)
+    return folder
+
+
+@pytest.fixture
+def run(original, tmp_path):
+    shutil.copytree(original.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def failed(run, rerun=0):
+    return [check.name for check in verify(run, SMALL, EXPERIMENT, rerun) if not check.stands]
+
+
+def edit(path, change):
+    plain = json.loads(path.read_text())
+    change(plain)
+    path.write_text(json.dumps(plain))
+
+
+def test_an_untouched_run_stands(run):
+    assert failed(run, rerun=8) == []
+    assert main(["verify", str(run.path), "--rerun", "5"]) == 0
+
+
+def last_digit(value):
+    return float(np.nextafter(value, 10.0))
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_changed_digit_in_any_statement_is_found(run, number):
+    def change(plain):
+        statement = plain["statements"][number]
+        statement["value"] = last_digit(statement["value"])
+
+    edit(run.certificate_path, change)
+    found = failed(run)
+    assert len(found) == 1
+    assert found[0].startswith("statement: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda p: p["statements"].pop(0), "statement: missing the goal"),
+        (lambda p: p["statements"][0].update(name="always right"), "statement: always right"),
+        (lambda p: p["statements"][3]["details"]["above"][0].__setitem__(0, 0.0),
+         "statement: losses over iterations"),
+        (lambda p: p["statements"][0].update(sentence="With certainty, all is well."),
+         "statement: missing the goal"),
+        (lambda p: p.update(epsilon=0.01), "epsilon"),
+        (lambda p: p.update(horizon=5), "the horizon"),
+        (lambda p: p.update(solver_sha256="0" * 64), "the deployed rule's weights"),
+        (lambda p: p.update(deployed_sample=1 - p["deployed_sample"]), "which sample is deployed"),
+        (lambda p: p["data_sha256"].update(train="0" * 64), "the data sets"),
+        (lambda p: p["ledger"][0].update(epsilon=0.5), "the ledger"),
+    ],
+)  # fmt: skip
+def test_a_changed_certificate_is_found(run, change, name):
+    edit(run.certificate_path, change)
+    assert name in failed(run)
+
+
+def test_a_plan_changed_afterwards_is_found(run):
+    edit(run.plan_path, lambda p: p["claims"][2].update(constant=p["claims"][2]["constant"] / 10))
+    assert {"the plan", "statement: loss, clipped"} <= set(failed(run))
+
+
+def test_a_plan_that_spends_too_much_is_found(run):
+    edit(run.plan_path, lambda p: p["shares"][0].update(epsilon=0.9))
+    with pytest.raises(ConfigurationError, match="is spent"):
+        failed(run)
+    assert main(["verify", str(run.path)]) != 0
+
+
+def test_invented_losses_are_found_by_their_hash_and_by_rolling_out_again(run):
+    """Someone rewrites the losses, checksums included, and issues a new certificate for them."""
+    found = run.load("certify", Certified)
+    losses = found.losses.copy()
+    losses[:, :, 1:] /= 7
+    forged = changed(found, losses=losses)
+    run.save("certify", forged)
+    assert "the evidence (train losses)" in failed(run)
+    edit(run.certificate_path, lambda p: p.update(evidence_sha256=forged.evidence.sha256))
+    assert any(name.endswith("rolled out again") for name in failed(run, rerun=5))
+
+
+def test_a_flipped_bit_is_found(run):
+    path = run.path / "certify.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 16
+    path.write_bytes(content)
+    with pytest.raises(RunFolderError, match="damaged"):
+        failed(run)
+    assert main(["verify", str(run.path)]) == 4
+
+
+def again(run, train, epsilon=0.05):
+    return certify_again(run, SMALL, EXPERIMENT, OPPONENTS, train, epsilon)
+
+
+def test_fresh_instances_give_a_fresh_certificate(run):
+    document, place = again(run, TrainSet.draw(PROBLEM, 200, 123))
+    assert Certificate.load(place / "certificate.json") == document
+    assert document.sizes["train"] == 200
+    assert document.epsilon == 0.05
+    first = Certificate.load(run.certificate_path)
+    # More instances, tighter statements about the same goal.
+    assert document.statements[0].value < first.statements[0].value
+    assert len(read_charges(run)) == 2
+
+
+def test_the_same_train_set_is_charged_to_the_same_ledger(run):
+    document, _ = again(run, SPLIT.train, epsilon=0.02)
+    assert document.epsilon == pytest.approx(0.07)
+    assert document.ledger[0].name == "earlier certificates"
+    assert document.ledger[0].epsilon == pytest.approx(0.05)
+    assert sum(share.epsilon for share in document.ledger) == pytest.approx(0.07)
+    assert "With confidence 93%" in str(document)
+    # Part of it is charged too, and so is a set that holds it.
+    larger, _ = again(run, TrainSet.draw(PROBLEM, SPLIT.train.size + 10, SMALL.seed), epsilon=0.01)
+    assert larger.epsilon == pytest.approx(0.08)
+    with pytest.raises(ConfigurationError, match="nothing would be certain"):
+        again(run, SPLIT.train, epsilon=0.95)
+
+
+@pytest.mark.parametrize("kind", [PriorSet, ValidationSet])
+def test_what_chose_the_rule_cannot_certify_it(run, kind):
+    used = TrainSet(kind.draw(PROBLEM, 10, SMALL.seed).thetas)
+    with pytest.raises(ConfigurationError, match="cannot certify it"):
+        again(run, used)
+
+
+def test_instances_from_a_file(run, tmp_path, capfd):
+    fresh = TrainSet.draw(PROBLEM, 40, 9).thetas
+    path = tmp_path / "new.npz"
+    np.savez(path, diagonal=fresh.diagonal, target=fresh.target)
+    assert read_instances(PROBLEM, path).sha256 == TrainSet(fresh).sha256
+    assert main(["certify", str(run.path), "--instances", str(path)]) == 0
+    assert "from 40 fresh train instances" in capfd.readouterr().out
+    for arrays, message in [
+        ({"diagonal": fresh.diagonal}, "must hold the arrays diagonal, target"),
+        ({"diagonal": fresh.diagonal, "target": fresh.target[:, :3]}, "must have the shape"),
+        ({"diagonal": fresh.diagonal, "target": fresh.target[:3]}, "equally many"),
+        ({"diagonal": fresh.diagonal, "target": fresh.target * np.nan}, "not finite"),
+    ]:
+        np.savez(path, **arrays)
+        with pytest.raises(ConfigurationError, match=message):
+            read_instances(PROBLEM, path)
+    path.write_text("no file of arrays")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_instances(PROBLEM, path)
+
+
+def test_a_classical_rule_by_the_same_path():
+    document = certify_rule(
+        "gradient descent",
+        GradientDescent(1 / 500),
+        TASK,
+        {"cg": ConjugateGradients()},
+        SPLIT.prior,
+        SPLIT.train,
+        CONFIG.certify,
+    )
+    assert all(statement.rigorous for statement in document.statements)
+    losses = TASK.losses(GradientDescent(1 / 500), SPLIT.train)[:, 0]
+    misses = int(np.sum(losses > TASK.thresholds(SPLIT.train)))
+    # No posterior: plain Clopper-Pearson at the claim's share.
+    share = document.ledger[0].epsilon
+    expected = 1 - share ** (1 / SPLIT.train.size) if misses == 0 else None
+    if expected is not None:
+        assert document.statements[0].value == pytest.approx(expected, rel=1e-9)
+    slower = next(s for s in document.statements if s.name == "faster than cg")
+    assert slower.value > 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["certify", "quadratics", "--rule", "heavy bal"], "did you mean 'heavy ball'"),
+        (["certify", "quadratics"], "say what to certify"),
+        (["certify", "nowhere", "--instances", "3"], "holds no run"),
+        (["certify", "quadratics", "--rule", "heavy ball", "--size", "-3"], "negative"),
+        (["plan", "--failure", "2"], "cannot be certified"),
+        (["plan", "--failure", "0.01", "--confidence", "1"], "confidence"),
+        (["plan", "--failure", "0.01", "--samples", "0"], "at least one sample"),
+        (["audit", "--repeats", "0"], "at least 1"),
+        (["verify", "nowhere"], "holds no run"),
+        (["monitor", "state.json"], "say which failure probability"),
+    ],
+)
+def test_bad_input_is_refused(arguments, message, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) in (2, 4)
+    assert message in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_audit_and_monitor_from_the_command_line(capfd, tmp_path, monkeypatch):
+    assert main(["plan", "--failure", "0.01", "--samples", "100", "--curve", str(tmp_path)]) == 0
+    assert "309 train instances certify" in capfd.readouterr().out
+    assert (tmp_path / "plan.png").exists()
+    assert main(["audit", "--repeats", "20"]) == 0
+    assert "no statement is false more often" in capfd.readouterr().out
+    state = str(tmp_path / "state.json")
+    for outcomes, code in (("0\n0\n1\n", 0), ("1 " * 30, 5)):
+        monkeypatch.setattr("sys.stdin", io_of(outcomes))
+        assert main(["monitor", state, "--failure", "0.05"]) == code
+    assert "31 failures in 33 outcomes" in capfd.readouterr().out
+
+
+def io_of(text):
+    import io  # noqa: PLC0415
+
+    return io.StringIO(text)
