@@ -29,6 +29,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.base
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/tightness.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

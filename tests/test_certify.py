@@ -1,8 +1,10 @@
 """From the train set's evidence to statements: formulas written out, rounding, refusals."""
 
 import json
+from pathlib import Path
 
 import jax.numpy as jnp
+import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,10 +12,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from surestep.bounds.kl import mean_upper
-from surestep.certificate import Certificate, percent, rounded_down, rounded_up
+from surestep.certificate import Certificate, percent, rounded_down, rounded_up, schema
 from surestep.claims import Claim, Evidence, Plan, values
 from surestep.errors import ConfigurationError, ProblemError, RunFolderError
-from surestep.planning import CertifySettings, favourite, kept_iterations, prior_lambdas
+from surestep.planning import (
+    CertifySettings,
+    favourite,
+    kept_iterations,
+    plan_certificate,
+    prior_lambdas,
+)
 from surestep.problems.quadratics import Quadratics, QuadraticsSettings
 from surestep.records import from_plain, to_json
 from surestep.rollout import losses_at, rollout
@@ -202,6 +210,7 @@ def test_infinite_losses_count_as_the_worst():
         hits=np.full((1, 3, 0), np.inf),
         opponent_losses=np.array([[1.0, 1.0, np.inf]]),
         opponent_hits=np.full((1, 3, 0), np.inf),
+        statistics=np.zeros((1, 3, 0)),
     )
     plan = changed(PLAN, iterations=(10,), claims=())
     for kind, expected in [("goal", [1, 0, 1]), ("ratio", [1, 0, 1]), ("clipped", [1, 0, 0.75])]:
@@ -209,6 +218,30 @@ def test_infinite_losses_count_as_the_worst():
         np.testing.assert_allclose(values(claim, plan, evidence)[0, 0], expected)
     claim = Claim("x", "advantage", "chernoff", opponent="heavy ball")
     np.testing.assert_allclose(values(claim, plan, evidence)[0, 0], [1, 0, 0])
+
+
+def progress_made(run):
+    return jnp.minimum(run.losses[-1] / run.losses[0], 1.0)
+
+
+def test_a_users_own_statistic_is_certified_like_any_other():
+    task = changed(TASK, statistics={"share of the first loss": progress_made})
+    plan = plan_certificate(
+        CONFIG.certify, TASK.horizon, PRIOR, TASK.start_losses(SPLIT.prior), N, [], None,
+        statistics=["share of the first loss"],
+    )  # fmt: skip
+    found = certify(plan, task, RULE, PRIOR, {}, SPLIT.train)
+    document = make_certificate("tiny", plan, PRIOR, found, {"train": N}, {})
+    own = next(s for s in document.statements if s.name == "share of the first loss")
+    losses = found.losses[found.mode]
+    mean = float(np.mean(np.minimum(losses[:, -1] / losses[:, 0], 1)))
+    weighted = plan.ledger.of(own.name) * np.exp(plan.log_prior[found.mode])
+    assert own.value == pytest.approx(float(mean_upper(mean, N, weighted)), rel=1e-6)
+    wild = changed(TASK, statistics={"share of the first loss": lambda run: run.losses[0]})
+    with pytest.raises(ProblemError, match="must lie between 0 and 1"):
+        certify(plan, wild, RULE, PRIOR, {}, SPLIT.train)
+    with pytest.raises(ConfigurationError, match="other statistics"):
+        certify(plan, TASK, RULE, PRIOR, {}, SPLIT.train)
 
 
 def test_the_second_moment_of_the_goal_is_exact():
@@ -295,3 +328,14 @@ def test_a_plan_for_other_data_is_refused():
 def test_bad_settings_are_refused(changes):
     with pytest.raises(ConfigurationError, match=r"certify\."):
         changed(CertifySettings(), **changes).validate()
+
+
+def test_the_published_schema_is_the_certificates(tmp_path):
+    path = Path(__file__).parents[1] / "docs" / "certificate.schema.json"
+    assert path.read_text() == to_json(schema())
+    published = json.loads(path.read_text())
+    plain = json.loads(to_json(DOCUMENT))
+    jsonschema.validate(plain, published)
+    for broken in ({"horizon": "ten"}, {"more": 1}, {"statements": [{}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(plain | broken, published)

@@ -62,6 +62,7 @@ class AuditFamily:
             Claim("sublevel", "sublevel", "binomial", constant=self.second_moment),
             Claim("faster", "faster", "binomial", tolerances=(self.target,), opponent="other"),
             Claim("advantage", "advantage", "chernoff", opponent="other"),
+            Claim("the user's own", "statistic", "chernoff", opponent="own"),
         )
         centre = np.sqrt(2 * size * np.log(20 / epsilon) / self.second_moment)
         return Plan(
@@ -74,6 +75,7 @@ class AuditFamily:
             log_prior=tuple(bet(self.log_prior, 0, 0.5).tolist()),
             lambdas=tuple(geometric_lambdas(float(centre), 10.0, 20).tolist()),
             opponents=("other",),
+            statistics=("own",),
         )
 
     def draw(self, random: np.random.Generator, size: int) -> Evidence:
@@ -89,6 +91,7 @@ def taken(evidence: Evidence, chosen: np.ndarray) -> Evidence:
         hits=evidence.hits[:, chosen],
         opponent_losses=evidence.opponent_losses[:, chosen],
         opponent_hits=evidence.opponent_hits[:, chosen],
+        statistics=evidence.statistics[:, chosen],
     )
 
 
@@ -114,6 +117,8 @@ def _family(
         hits=hits(losses),
         opponent_losses=opponent[None, :, ITERATIONS[-1]],
         opponent_hits=hits(opponent)[None],
+        # A user's statistic: the last loss, cut off and scaled.
+        statistics=np.minimum(losses[:, :, -1:], 0.3) / 0.3,
     )
     spread = np.quantile(losses[:, :, 1:], [0.1, 0.4, 0.7, 0.95], method="nearest")
     return AuditFamily(

@@ -8,7 +8,7 @@ from typing import Any
 
 from surestep.bounds.budget import Share
 from surestep.errors import RunFolderError
-from surestep.records import from_plain, to_json
+from surestep.records import from_plain, json_schema, to_json
 from surestep.store import write_text
 
 SCHEMA = 2
@@ -89,6 +89,15 @@ class Certificate:
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{path} cannot be read: {error}") from error
         return from_plain(cls, plain, path.name)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a certificate, as published in `docs/certificate.schema.json`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"surestep certificate, version {SCHEMA}",
+        **json_schema(Certificate),
+    }
 
 
 def _plain(statement: Statement) -> str:

@@ -19,7 +19,7 @@ from surestep.goal import reached
 from surestep.records import to_json
 from surestep.split import fingerprint
 
-Kind = Literal["goal", "ratio", "clipped", "levels", "sublevel", "faster", "advantage"]
+Kind = Literal["goal", "ratio", "clipped", "levels", "sublevel", "faster", "advantage", "statistic"]
 
 BINARY: tuple[Kind, ...] = ("goal", "levels", "faster")
 DECADES = 3.0
@@ -40,7 +40,7 @@ class Claim:
     tolerances: tuple[float, ...] = ()
     """`levels`: below which losses. `faster`: the one loss to reach."""
     opponent: str = ""
-    """`faster` and `advantage`: against whom."""
+    """`faster` and `advantage`: against whom. `statistic`: which."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Plan:
     lambdas: tuple[float, ...]
     """The lambdas of the paper's bound."""
     opponents: tuple[str, ...]
+    statistics: tuple[str, ...] = ()
 
     @property
     def ledger(self) -> Ledger:
@@ -91,6 +92,7 @@ class Evidence:
     opponent_losses: Float[np.ndarray, "opponent instance"]
     """Losses after the horizon's iterations."""
     opponent_hits: Float[np.ndarray, "opponent instance tolerance"]
+    statistics: Float[np.ndarray, "sample instance statistic"]
 
     @property
     def sha256(self) -> str:
@@ -119,6 +121,8 @@ def values(
         return _numbers(above.reshape(-1, *final.shape))
     if claim.kind in ("faster", "advantage"):
         return _against(claim, plan, evidence)[None]
+    if claim.kind == "statistic":
+        return evidence.statistics[:, :, plan.statistics.index(claim.opponent)][None]
     raise ConfigurationError(f"the claim {claim.name!r} is not about a mean")
 
 

@@ -8,6 +8,7 @@ import tyro
 
 from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
+from surestep.experiment import Experiment
 from surestep.goal import Goal
 from surestep.planning import CertifySettings
 from surestep.split import SplitSizes
@@ -15,6 +16,7 @@ from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
 from surestep.stages.sample import SampleSettings
+from surestep.task import Task
 
 Settings = TypeVar("Settings")
 
@@ -53,6 +55,17 @@ class RunConfig(Generic[Settings]):
     """Posterior and certificate."""
     evaluate: EvaluateSettings = EvaluateSettings()
     """Evaluation on the test set."""
+
+    def task(self, experiment: Experiment) -> Task:
+        """What all stages of a run have in common."""
+        return Task(
+            experiment.problem,
+            self.goal,
+            self.constraint,
+            self.horizon,
+            self.block,
+            experiment.statistics,
+        )
 
     def validate(self) -> None:
         """Refuse what cannot work, before any work is done."""

@@ -8,6 +8,7 @@ from jaxtyping import Array
 
 from surestep.errors import ConfigurationError
 from surestep.problem import Problem
+from surestep.rollout import Statistic
 from surestep.rule import Rule
 
 
@@ -31,6 +32,8 @@ class Experiment:
     """Classical rules to compare with, by name; the first is the paper's."""
     accuracies: Accuracies
     """When solvers are timed: how far."""
+    statistics: Mapping[str, Statistic] = dataclasses.field(default_factory=dict)
+    """Numbers between 0 and 1, computed from a rollout, whose means are certified too."""
     goal_second_moment: float | None = None
     """A bound on the second moment of the goal's threshold, if one is known for sure."""
 

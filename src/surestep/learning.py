@@ -118,7 +118,7 @@ def _stages(
     folder: RunFolder | None,
     report: Reporter,
 ) -> Learned:
-    task = Task(experiment.problem, config.goal, config.constraint, config.horizon, config.block)
+    task = config.task(experiment)
     seed = config.seed
 
     def stage(name: str, kind: type[Result], compute: Callable[[Any], Result]) -> Result:
@@ -157,6 +157,7 @@ def _stages(
         split.train.size,
         list(opponents),
         experiment.goal_second_moment,
+        statistics=list(experiment.statistics),
     )
     if folder is not None:
         _fix_plan(folder, plan)

@@ -22,6 +22,7 @@ SHARES: dict[Kind, float] = {
     "sublevel": 1.0,
     "faster": 0.5,
     "advantage": 0.5,
+    "statistic": 1.0,
 }
 """How epsilon is divided: in proportion to these weights, over the claims that are made."""
 
@@ -75,6 +76,7 @@ def plan_certificate(
     opponents: Sequence[str],
     goal_second_moment: float | None,
     charged: float = 0.0,
+    statistics: Sequence[str] = (),
 ) -> Plan:
     """Fix all that will be certified. `start_losses` are the prior set's, at the start.
 
@@ -89,6 +91,7 @@ def plan_certificate(
         )
     kept = kept_iterations(horizon, settings.iterations)
     claims = _claims(settings, horizon, prior, start_losses, opponents, goal_second_moment, kept)
+    claims += [Claim(name, "statistic", settings.form, opponent=name) for name in statistics]
     ledger = divide(settings.epsilon, {claim.name: SHARES[claim.kind] for claim in claims})
     before = (Share("earlier certificates", charged),) if charged else ()
     log_prior = bet(prior.log_prior, favourite(prior), settings.stake)
@@ -102,6 +105,7 @@ def plan_certificate(
         log_prior=tuple(log_prior.tolist()),
         lambdas=tuple(prior_lambdas(settings, prior, train_size).tolist()),
         opponents=tuple(opponents),
+        statistics=tuple(statistics),
     )
 
 

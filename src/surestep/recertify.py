@@ -97,7 +97,7 @@ def certify_again(
             )
     charges = read_charges(folder)
     spent = sum(c.epsilon for c in charges if fresh & set(c.instances))
-    task = Task(experiment.problem, config.goal, config.constraint, config.horizon, config.block)
+    task = config.task(experiment)
     plan = plan_certificate(
         dataclasses.replace(config.certify, epsilon=epsilon),
         task.horizon,
@@ -107,6 +107,7 @@ def certify_again(
         list(opponents),
         experiment.goal_second_moment,
         charged=spent,
+        statistics=list(experiment.statistics),
     )
     place = folder.path / "certificates" / str(len(charges))
     write_text(place / "plan.json", to_json(plan))
@@ -166,6 +167,7 @@ def certify_rule(
         train.size,
         list(opponents),
         goal_second_moment,
+        statistics=list(task.statistics),
     )
     found = certify(plan, task, rule, alone, opponents, train)
     document = make_certificate(

@@ -36,6 +36,29 @@ def to_json(value: Any) -> str:
     return json.dumps(to_plain(value), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
+def json_schema(kind: Any) -> dict[str, Any]:
+    """The JSON schema of what `to_plain` makes of a record."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        names = [field.name for field in dataclasses.fields(kind)]
+        return {
+            "type": "object",
+            "properties": {name: json_schema(hints[name]) for name in names},
+            "required": names,
+            "additionalProperties": False,
+        }
+    if origin in (list, tuple):
+        return {"type": "array", "items": json_schema(arguments[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": json_schema(arguments[1])}
+    if kind is float:
+        words = {"enum": ["inf", "-inf", "nan"]}
+        return {"anyOf": [{"type": "number"}, words]}
+    simple = {str: "string", int: "integer", bool: "boolean"}
+    return {"type": simple[kind]} if kind in simple else {}
+
+
 def _read(kind: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(origin or kind):

@@ -6,6 +6,7 @@ infinity for good, its state stays where it last was finite, and its status says
 """
 
 import enum
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -154,11 +155,16 @@ def losses_at(
     )
 
 
+Statistic = Callable[[Rollout], Scalar]
+"""A number between 0 and 1 that a user computes from a rollout; small is good."""
+
+
 class Observed(eqx.Module):
     """What a certificate needs to know of rollouts."""
 
     losses: Float[Array, "instance iteration"]
     hits: Float[Array, "instance tolerance"]
+    statistics: Float[Array, "instance statistic"]
 
 
 @eqx.filter_jit
@@ -168,11 +174,13 @@ def observe(
     thetas: Theta,
     at: tuple[int, ...],
     tolerances: tuple[float, ...],
+    statistics: tuple[Statistic, ...],
     block: int,
 ) -> Observed:
     """Losses after the iterations named in `at`, and what it took to reach each tolerance first.
 
-    A hit is counted in gradient evaluations, and is infinite where there is none.
+    A hit is counted in gradient evaluations, and is infinite where there is none. The user's
+    statistics are computed from the whole rollout.
     """
     wanted, levels = jnp.asarray(at), jnp.asarray(tolerances)
     rule = rule.prepare()
@@ -182,7 +190,8 @@ def observe(
         below = result.losses[:, None] <= levels
         first = result.gradients[jnp.argmax(below, axis=0)]
         hits = jnp.where(jnp.any(below, axis=0), first, jnp.inf)
-        return Observed(result.losses[wanted], hits)
+        found = [jnp.asarray(statistic(result), hits.dtype) for statistic in statistics]
+        return Observed(result.losses[wanted], hits, jnp.stack(found) if found else hits[:0])
 
     return jax.lax.map(one, thetas, batch_size=block)
 

@@ -211,7 +211,17 @@ def _advantage(claim: Claim, basis: Basis) -> Statement:
     )  # fmt: skip
 
 
+def _statistic(claim: Claim, basis: Basis) -> Statement:
+    point, posterior = (float(v[0]) for v in _uppers(claim, basis))
+    return _statement(
+        claim, basis, point, posterior,
+        f"on a new instance the deployed rule's {claim.opponent} is at most {rounded_up(point)} in "
+        "expectation.",
+    )  # fmt: skip
+
+
 _MAKERS = {
+    "statistic": _statistic,
     "goal": _goal,
     "ratio": _ratio,
     "clipped": _clipped,

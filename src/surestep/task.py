@@ -1,7 +1,7 @@
 """The task: which problem is to be learned, for how long, and what counts as success."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from surestep.errors import ProblemError
 from surestep.goal import Goal, reached, thresholds
 from surestep.problem import Problem, instance, working_precision
 from surestep.randomness import named_key
-from surestep.rollout import losses_at, observe
+from surestep.rollout import Statistic, losses_at, observe
 from surestep.rule import Rule
 from surestep.split import DataSet, ValidationSet
 
@@ -29,6 +29,8 @@ class Task:
     """After how many iterations the goal must be reached (the paper's n_train)."""
     block: int
     """How many instances are iterated side by side."""
+    statistics: Mapping[str, Statistic] = dataclasses.field(default_factory=dict)
+    """What else of a rollout is certified, by name."""
 
     def thresholds(self, data: DataSet) -> Float[np.ndarray, " instance"]:
         """The goal's threshold on every instance of a set."""
@@ -46,12 +48,24 @@ class Task:
 
     def observe(
         self, rule: Rule, data: DataSet, at: tuple[int, ...], tolerances: tuple[float, ...]
-    ) -> tuple[Float[np.ndarray, "instance iteration"], Float[np.ndarray, "instance tolerance"]]:
-        """Losses at some iterations, and gradient evaluations until a loss is first reached."""
+    ) -> tuple[
+        Float[np.ndarray, "instance iteration"],
+        Float[np.ndarray, "instance tolerance"],
+        Float[np.ndarray, "instance statistic"],
+    ]:
+        """Losses at some iterations, gradient evaluations to first hits, the user's statistics."""
         with working_precision(self.problem):
-            seen = observe(rule, self.problem, data.thetas, at, tolerances, self.block)
+            wanted = tuple(self.statistics.values())
+            seen = observe(rule, self.problem, data.thetas, at, tolerances, wanted, self.block)
             losses = self._sound(np.asarray(seen.losses, np.float64), data)
-            return losses, np.asarray(seen.hits, np.float64)
+            found = np.asarray(seen.statistics, np.float64)
+        for name, column in zip(self.statistics, found.T, strict=True):
+            if not np.all((column >= 0) & (column <= 1)):
+                raise ProblemError(
+                    f"the statistic {name!r} must lie between 0 and 1 on every instance, not at "
+                    f"{column[~((column >= 0) & (column <= 1))][0]}"
+                )
+        return losses, np.asarray(seen.hits, np.float64), found
 
     def start_losses(self, data: DataSet) -> Float[np.ndarray, " instance"]:
         """The losses that every rollout starts from."""

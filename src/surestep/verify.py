@@ -21,7 +21,6 @@ from surestep.stages.certify import Certified, paper_posterior
 from surestep.stages.sample import Sampled
 from surestep.statements import make_certificate
 from surestep.store import RunFolder
-from surestep.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,14 +139,10 @@ def _same_statement(issued: Statement, rebuilt: Statement | None) -> Check:
     return Check(name, True)
 
 
-def _task(config: RunConfig[Any], experiment: Experiment) -> Task:
-    return Task(experiment.problem, config.goal, config.constraint, config.horizon, config.block)
-
-
 def _thresholds(
     config: RunConfig[Any], experiment: Experiment, train: TrainSet, found: Certified
 ) -> Check:
-    again = _task(config, experiment).thresholds(train)
+    again = config.task(experiment).thresholds(train)
     good = again.shape == found.thresholds.shape and np.allclose(
         again, found.thresholds, rtol=1e-9, atol=0
     )
@@ -167,12 +162,12 @@ def _rerun(
     """Roll random instances out again with the deployed rule."""
     random = np.random.default_rng(seed)
     chosen = np.sort(random.choice(train.size, min(number, train.size), replace=False))
-    task = _task(config, experiment)
+    task = config.task(experiment)
     with working_precision(experiment.problem):
         rule = experiment.create_rule(named_key(config.seed, "rule"))
         rule = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
         some = TrainSet(instance(train.thetas, jnp.asarray(chosen)))
-    losses, hits = task.observe(rule, some, plan.iterations, plan.hit_tolerances)
+    losses, hits, _ = task.observe(rule, some, plan.iterations, plan.hit_tolerances)
     stored = found.losses[found.mode][chosen]
     # Another batch may round otherwise, and long rollouts amplify that: compare orders of size
     # where the loss is tiny, digits where it is not.

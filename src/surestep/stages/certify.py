@@ -9,10 +9,9 @@ import dataclasses
 import time
 from collections.abc import Mapping
 
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
 
 from surestep.bounds import sublevel_family
 from surestep.claims import Evidence, Plan
@@ -39,6 +38,7 @@ class Certified:
     opponent_hits: np.ndarray = dataclasses.field(
         metadata=axes("opponent", "instance", "tolerance")
     )
+    statistics: np.ndarray = dataclasses.field(metadata=axes("sample", "instance", "statistic"))
     risks: np.ndarray = dataclasses.field(metadata=axes("sample"))
     second_moments: np.ndarray = dataclasses.field(metadata=axes("sample"))
     bounds: np.ndarray = dataclasses.field(metadata=axes("lambda"))
@@ -58,15 +58,21 @@ class Certified:
     @property
     def evidence(self) -> Evidence:
         """What the claims are judged by."""
-        return Evidence(
-            self.losses, self.thresholds, self.hits, self.opponent_losses, self.opponent_hits
-        )
+        names = [field.name for field in dataclasses.fields(Evidence)]
+        return Evidence(**{name: getattr(self, name) for name in names})
 
 
-class _Certifying(eqx.Module):
-    losses: Float[Array, "sample instance iteration"]
-    hits: Float[Array, "sample instance tolerance"]
-    done: Int[Array, ""]
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """What has been observed so far; a pytree, so that it can be left at a checkpoint."""
+
+    losses: np.ndarray
+    hits: np.ndarray
+    statistics: np.ndarray
+    done: np.ndarray
+
+
+jax.tree_util.register_dataclass(_Seen)
 
 
 def certify(
@@ -80,24 +86,24 @@ def certify(
     report: Reporter | None = None,
 ) -> Certified:
     """Gather the evidence a plan asks for, then find the posterior and the paper's bound."""
-    if data.size != plan.train_size or set(opponents) != set(plan.opponents):
-        raise ConfigurationError("the plan was made for other data or other opponents")
-    losses, hits = _gather(
-        plan, task, rule, prior, data, checkpoint or NoCheckpoint(), report or Silence()
-    )
+    named = (set(opponents), tuple(task.statistics))
+    if data.size != plan.train_size or named != (set(plan.opponents), plan.statistics):
+        raise ConfigurationError(
+            "the plan was made for other data, other opponents or other statistics"
+        )
+    seen = _gather(plan, task, rule, prior, data, checkpoint or NoCheckpoint(), report or Silence())
     theirs = [
         task.observe(opponents[name], data, (plan.horizon,), plan.hit_tolerances)
         for name in plan.opponents
     ]
-    none = (0, data.size)
+    number, tolerances = len(theirs), len(plan.hit_tolerances)
     evidence = Evidence(
-        losses=losses,
+        losses=seen.losses,
         thresholds=task.thresholds(data),
-        hits=hits,
-        opponent_losses=np.array([seen[0][:, 0] for seen in theirs]).reshape(-1, data.size),
-        opponent_hits=np.array([seen[1] for seen in theirs]).reshape(*(len(theirs), *none[1:], -1))
-        if theirs
-        else np.zeros((*none, 0)),
+        hits=seen.hits,
+        opponent_losses=np.array([o[0][:, 0] for o in theirs]).reshape(number, data.size),
+        opponent_hits=np.array([o[1] for o in theirs]).reshape(number, data.size, tolerances),
+        statistics=seen.statistics,
     )
     return paper_posterior(plan, prior, evidence)
 
@@ -121,6 +127,7 @@ def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified
         hits=evidence.hits,
         opponent_losses=evidence.opponent_losses,
         opponent_hits=evidence.opponent_hits,
+        statistics=evidence.statistics,
         risks=risks,
         second_moments=moments,
         bounds=bound.values,
@@ -142,28 +149,20 @@ def _gather(
     data: TrainSet,
     checkpoint: Checkpoint,
     report: Reporter,
-) -> tuple[
-    Float[np.ndarray, "sample instance iteration"], Float[np.ndarray, "sample instance tolerance"]
-]:
+) -> _Seen:
     number, size = len(prior.hypers), data.size
-    with working_precision(task.problem):
-        work = _Certifying(
-            jnp.zeros((number, size, len(plan.iterations))),
-            jnp.zeros((number, size, len(plan.hit_tolerances))),
-            jnp.zeros((), jnp.int32),
-        )
-        work = checkpoint.load(work) or work
-        losses, hits = np.array(work.losses, np.float64), np.array(work.hits, np.float64)
-        done, saved = int(work.done), time.monotonic()
-        with report.stage("certify", number, "samples", done) as bar:
-            for sample in range(done, number):
-                candidate = with_hyper(rule, jnp.asarray(prior.hypers[sample]))
-                losses[sample], hits[sample] = task.observe(
-                    candidate, data, plan.iterations, plan.hit_tolerances
-                )
-                bar.advance(1, f"median loss {np.median(losses[sample, :, -1]):.3g}")
-                if time.monotonic() - saved > 10:
-                    made = jnp.asarray(sample + 1, jnp.int32)
-                    checkpoint.save(_Certifying(jnp.asarray(losses), jnp.asarray(hits), made))
-                    saved = time.monotonic()
-    return losses, hits
+    widths = (len(plan.iterations), len(plan.hit_tolerances), len(plan.statistics))
+    empty = _Seen(*(np.zeros((number, size, width)) for width in widths), done=np.array(0))
+    seen = checkpoint.load(empty) or empty
+    done, saved = int(seen.done), time.monotonic()
+    with working_precision(task.problem), report.stage("certify", number, "samples", done) as bar:
+        for sample in range(done, number):
+            candidate = with_hyper(rule, jnp.asarray(prior.hypers[sample]))
+            seen.losses[sample], seen.hits[sample], seen.statistics[sample] = task.observe(
+                candidate, data, plan.iterations, plan.hit_tolerances
+            )
+            bar.advance(1, f"median loss {np.median(seen.losses[sample, :, -1]):.3g}")
+            if time.monotonic() - saved > 10:
+                checkpoint.save(dataclasses.replace(seen, done=np.array(sample + 1)))
+                saved = time.monotonic()
+    return seen

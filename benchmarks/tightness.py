@@ -1,0 +1,81 @@
+"""How tight certificates are: against the truth, the paper's bound and textbook intervals.
+
+For families whose truth is known exactly, each certificate of the deployed rule is averaged over
+repeated train sets of several sizes and set beside
+
+- the truth,
+- the paper's bound (for the expected loss where the goal is reached; it plugs in estimates),
+- Clopper-Pearson and Hoeffding at the claim's own share of epsilon, which hold for *one* rule
+  fixed beforehand: what the freedom to choose among the prior's samples costs.
+
+    python benchmarks/tightness.py
+"""
+
+import numpy as np
+
+from surestep.audit import FAMILIES, _prior, _truth
+from surestep.bounds.kl import binomial_upper
+from surestep.claims import BINARY, DECADES, values
+from surestep.learning import provenance
+from surestep.stages.certify import paper_posterior
+from surestep.statements import Basis, rigorous_statements
+
+EPSILON, REPEATS = 0.05, 20
+
+
+def textbook(claim, plan, evidence, deployed):
+    """Clopper-Pearson (where values are 0 or 1) and Hoeffding, in the claim's own units."""
+    share, size = plan.ledger.of(claim.name), plan.train_size
+    mean = values(claim, plan, evidence)[0, deployed].mean()
+    exact = np.nan
+    if claim.kind in BINARY:
+        exact = float(binomial_upper(round(mean * size), size, share))
+    hoeffding = min(mean + np.sqrt(np.log(1 / share) / (2 * size)), 1.0)
+    scale = claim.constant if claim.kind == "clipped" else 1.0
+    if claim.kind == "advantage":
+        return exact, DECADES * (1 - 2 * hoeffding)
+    return exact, scale * hoeffding
+
+
+def rows(family, size):
+    plan = family.plan(size, EPSILON)
+    random = np.random.default_rng(0)
+    collected = {claim.name: [] for claim in plan.claims if claim.kind != "levels"}
+    for _ in range(REPEATS):
+        evidence = family.draw(random, size)
+        found = paper_posterior(plan, _prior(family), evidence)
+        statements = rigorous_statements(Basis(plan, evidence, found.log_gibbs, found.mode))
+        for claim, statement in zip(plan.claims, statements, strict=True):
+            if claim.kind == "levels":
+                continue
+            truth = float(_truth(claim, plan, family)[0, found.mode])
+            if claim.kind == "clipped":
+                truth *= claim.constant
+            if claim.kind == "advantage":
+                truth = DECADES * (1 - 2 * truth)
+            paper, exact, hoeffding = np.nan, np.nan, np.nan
+            if claim.kind == "sublevel":
+                paper = found.point_bound
+            else:
+                exact, hoeffding = textbook(claim, plan, evidence, found.mode)
+            collected[claim.name].append((truth, statement.value, paper, exact, hoeffding))
+    return {name: np.mean(found, axis=0) for name, found in collected.items()}
+
+
+def main():
+    for name, value in provenance().items():
+        print(f"{name}: {value}")
+    print(f"epsilon {EPSILON}, mean of {REPEATS} train sets\n")
+    heads = ("truth", "certificate", "paper", "Clopper-P.", "Hoeffding")
+    for make in FAMILIES.values():
+        family = make()
+        print(f"{family.name:<24}{'N':>7}" + "".join(f"{head:>13}" for head in heads))
+        for size in (50, 250, 1000, 10_000):
+            for name, row in rows(family, size).items():
+                cells = "".join(f"{v:>13.4g}" if np.isfinite(v) else f"{'':>13}" for v in row)
+                print(f"{name:<24}{size:>7}{cells}")
+        print()
+
+
+if __name__ == "__main__":
+    main()
