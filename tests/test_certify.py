@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import jsonschema
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from surestep.bounds.kl import mean_upper
+from surestep.bounds.budget import Share
+from surestep.bounds.kl import binomial_upper, mean_upper
 from surestep.certificate import Certificate, percent, rounded_down, rounded_up, schema
 from surestep.claims import Claim, Evidence, Plan, values
 from surestep.errors import ConfigurationError, ProblemError, RunFolderError
@@ -23,20 +25,25 @@ from surestep.planning import (
     prior_lambdas,
 )
 from surestep.problems.quadratics import Quadratics, QuadraticsSettings
+from surestep.recertify import certify_rule
 from surestep.records import from_plain, to_json
 from surestep.rollout import losses_at, rollout
-from surestep.rule import with_hyper
+from surestep.rule import hyper_of, solver_fingerprint, with_hyper
+from surestep.rules import GradientDescent, HeavyBall
+from surestep.split import TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import sample
-from surestep.statements import hyper_fingerprint, make_certificate
+from surestep.statements import Basis, make_certificate, rigorous_statements
 from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, SPLIT, TASK, changed, located, planned
 
 RULE = located()
 PRIOR = sample(changed(CONFIG.sample, samples=4), TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
 PLAN = planned(PRIOR)
 FOUND = certify(PLAN, TASK, RULE, PRIOR, OPPONENTS, SPLIT.train)
+with jax.enable_x64(True):
+    DEPLOYED = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.mode]))
 DOCUMENT = make_certificate(
-    "tiny", PLAN, PRIOR, FOUND, {"train": 64}, {"train": SPLIT.train.sha256}
+    "tiny", PLAN, solver_fingerprint(DEPLOYED), FOUND, {"train": 64}, {"train": SPLIT.train.sha256}
 )
 N = SPLIT.train.size
 
@@ -94,9 +101,10 @@ def test_means_are_chernoff_bounds_at_the_weighted_level():
     ratio = np.mean(np.minimum(final / FOUND.thresholds, 1))
     expected = mean_upper(float(ratio), N, level("share of the goal"))
     assert statement("share of the goal").value == pytest.approx(float(expected), rel=1e-9)
-    c = PRIOR.prior_thresholds.max()
+    c = next(claim.constant for claim in PLAN.claims if claim.kind == "clipped")
+    assert PRIOR.prior_thresholds.max() <= c <= 1.01 * PRIOR.prior_thresholds.max()
     clipped = np.mean(np.minimum(final, c))
-    expected = c * mean_upper(clipped / c, N, level("loss, clipped"))
+    expected = c * mean_upper(float(clipped / c), N, level("loss, clipped"))
     assert statement("loss, clipped").value == pytest.approx(float(expected), rel=1e-9)
     assert statement("loss, clipped").value >= clipped
 
@@ -231,7 +239,7 @@ def test_a_users_own_statistic_is_certified_like_any_other():
         statistics=["share of the first loss"],
     )  # fmt: skip
     found = certify(plan, task, RULE, PRIOR, {}, SPLIT.train)
-    document = make_certificate("tiny", plan, PRIOR, found, {"train": N}, {})
+    document = make_certificate("tiny", plan, "", found, {"train": N}, {})
     own = next(s for s in document.statements if s.name == "share of the first loss")
     losses = found.losses[found.mode]
     mean = float(np.mean(np.minimum(losses[:, -1] / losses[:, 0], 1)))
@@ -271,7 +279,7 @@ def test_the_certificate_speaks_plainly_and_names_its_estimates(tmp_path):
     assert "With confidence 95% all of these hold at once" in text
     assert "reaches the goal within 10 iterations with probability at least 0.9" in text
     assert "not a guarantee" in text and "estimates in place of" in text
-    assert DOCUMENT.solver_sha256 == hyper_fingerprint(PRIOR.hypers[FOUND.mode])
+    assert "opened after the plan was fixed" in text
     path = tmp_path / "certificate.json"
     DOCUMENT.save(path)
     assert Certificate.load(path) == DOCUMENT
@@ -291,7 +299,14 @@ def test_a_certificate_that_is_no_certificate_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "shown"), [(0.05, "95%"), (0.001, "99.9%"), (0.005, "99.5%"), (1e-6, "99.9999%")]
+    ("epsilon", "shown"),
+    [
+        (0.05, "95%"),
+        (0.001, "99.9%"),
+        (0.005, "99.5%"),
+        (1e-6, "99.9999%"),
+        (1e-15, "99.99999999%"),
+    ],
 )
 def test_confidence_is_not_rounded_to_certainty(epsilon, shown):
     assert percent(1 - epsilon) == shown
@@ -313,6 +328,97 @@ def test_a_loss_that_goes_negative_is_refused():
     sinking = Sinking.create(CONFIG.problem, CONFIG.family_seed)
     with pytest.raises(ProblemError, match=r"fell to -.* of the TrainSet"):
         certify(PLAN, changed(TASK, problem=sinking), RULE, PRIOR, OPPONENTS, SPLIT.train)
+
+
+def test_a_solvers_hash_knows_its_kind_and_every_number():
+    rules = [RULE, with_hyper(RULE, 2 * hyper_of(RULE)), *EXPERIMENT.baselines.values()]
+    rules += [HeavyBall(0.1, 0.2), HeavyBall(0.1, 0.3), GradientDescent(0.1)]
+    assert len({solver_fingerprint(rule) for rule in rules}) == len(rules)
+    assert solver_fingerprint(HeavyBall(0.1, 0.2)) == solver_fingerprint(HeavyBall(0.1, 0.2))
+
+
+def tables(losses, **changes):
+    """Evidence of samples with constant losses on four instances, and a plan for it."""
+    losses = np.asarray(losses, float)[:, None, None] * np.ones((1, 4, 1))
+    evidence = Evidence(
+        losses=losses,
+        thresholds=np.ones(4),
+        hits=np.zeros((len(losses), 4, 0)),
+        opponent_losses=np.zeros((0, 4)),
+        opponent_hits=np.zeros((0, 4, 0)),
+        statistics=np.zeros((len(losses), 4, 0)),
+    )
+    claim = Claim("sublevel", "sublevel", "binomial", constant=1.0)
+    flat = tuple(np.full(len(losses), -np.log(len(losses))).tolist())
+    plan = changed(
+        PLAN, claims=(claim,), shares=(Share("sublevel", 0.05),), train_size=4, iterations=(10,),
+        log_prior=flat, lambdas=(0.5, 2.0), opponents=(), statistics=(), **changes,
+    )  # fmt: skip
+    return plan, evidence
+
+
+def test_the_sublevel_statement_speaks_of_the_certificates_posterior():
+    """Not of the one that would make it smallest: here all weight is on the worse sample."""
+    plan, evidence = tables([1e-3, 0.9])
+    worse = np.array([-np.inf, 0.0])
+    [found] = rigorous_statements(Basis(plan, evidence, worse, 1))
+    assert found.posterior_value == pytest.approx(found.value)
+    assert found.posterior_value >= 0.9
+
+
+def test_a_rule_that_always_misses_still_gets_a_certificate():
+    plan, evidence = tables([5.0, np.inf])
+    [found] = rigorous_statements(Basis(plan, evidence, np.zeros(2), 0))
+    assert np.isinf(found.value) and np.isinf(found.posterior_value)
+    assert "is certified: it is reached too rarely" in found.sentence
+    assert "Infinity" not in to_json(found)
+
+
+def test_goals_that_are_zero_or_infinite_count_as_they_should():
+    evidence = changed(
+        tables([0.0])[1],
+        losses=np.array([[[0.0], [1.0], [1.0], [np.inf]]]),
+        thresholds=np.array([0.0, 0.0, np.inf, np.inf]),
+    )
+    claim = Claim("ratio", "ratio", "chernoff")
+    np.testing.assert_array_equal(values(claim, PLAN, evidence)[0, 0], [0, 1, 1, 1])
+
+
+@pytest.mark.parametrize("size", [256, 300])
+def test_sets_of_a_block_and_more_are_certified_without_opponents_and_statistics(size):
+    train = TrainSet.draw(PROBLEM, size, 0)
+    losses, hits, statistics = TASK.observe(RULE, train, (0, 10), ())
+    assert (losses.shape, hits.shape, statistics.shape) == ((size, 2), (size, 0), (size, 0))
+
+
+def test_an_opponent_is_not_beaten_by_being_stopped_early():
+    """Our rule spends four gradients an iteration; the opponent's hit comes after the horizon."""
+
+    class Wasteful(GradientDescent):
+        def step(self, oracle, state):
+            oracle.spend(gradients=3)
+            return super().step(oracle, state)
+
+    fast, slow = Wasteful(1 / 100), GradientDescent(1 / 250)
+    document = certify_rule(
+        "wasteful", fast, TASK, {"slow": slow}, SPLIT.prior, SPLIT.train, CONFIG.certify
+    )
+    target = float(rounded_up(float(np.median(TASK.thresholds(SPLIT.prior))), 3))
+    horizon = 5 * TASK.horizon
+    _, mine, _ = TASK.observe(fast, SPLIT.train, (TASK.horizon,), (target,))
+    _, long, _ = TASK.observe(slow, SPLIT.train, (horizon,), (target,))
+    lost = int(np.sum(~(np.isfinite(mine) & (mine <= long))))
+    found = next(s for s in document.statements if s.name == "faster than slow")
+    share = found.epsilon
+    assert found.value == pytest.approx(float(binomial_upper(lost, N, share)), rel=1e-9)
+
+
+def test_two_claims_of_one_name_are_refused():
+    with pytest.raises(ConfigurationError, match="two claims are called 'missing the goal'"):
+        plan_certificate(
+            CONFIG.certify, TASK.horizon, PRIOR, TASK.start_losses(SPLIT.prior), N, [], None,
+            statistics=["missing the goal"],
+        )  # fmt: skip
 
 
 def test_a_plan_for_other_data_is_refused():

@@ -93,7 +93,7 @@ def learned():
     )
     plan = planned(prior)
     posterior = certify(plan, TASK, LEARNED_RULE, prior, OPPONENTS, SPLIT.train)
-    document = make_certificate("tiny", plan, prior, posterior, {"train": 64}, {})
+    document = make_certificate("tiny", plan, "", posterior, {"train": 64}, {})
     return Learned(TASK, LEARNED_RULE, document, prior, posterior, FOUND)
 
 

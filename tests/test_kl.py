@@ -81,6 +81,12 @@ def test_binomial_bounds_are_exact_and_sure(trials, data, level):
     assert lower == pytest.approx(1 - float(bound), abs=1e-15)
 
 
+def test_binomial_bounds_are_sure_at_levels_where_the_librarys_inverse_fails():
+    for trials, k, level in [(250, 25, 1e-299), (1559, 38, 2e-250), (40, 3, 1e-120)]:
+        bound = mpmath.mpf(float(binomial_upper(k, trials, level)))
+        assert mpmath.betainc(trials - k, k + 1, 0, 1 - bound, regularized=True) <= level
+
+
 @pytest.mark.parametrize("size", [1, 2, 8, 50, 250, 10_000])
 def test_the_moment_is_the_exact_sum(size):
     exact = mpmath.mpf(0)

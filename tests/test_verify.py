@@ -3,20 +3,25 @@
 import json
 import shutil
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from surestep.certificate import Certificate
+from surestep.claims import Plan
 from surestep.cli import main
 from surestep.errors import ConfigurationError, RunFolderError
-from surestep.learning import learn
+from surestep.learning import issue, learn
 from surestep.recertify import certify_again, certify_rule, read_charges, read_instances
+from surestep.records import from_plain
+from surestep.rule import with_hyper
 from surestep.rules import ConjugateGradients, GradientDescent
-from surestep.split import PriorSet, TrainSet, ValidationSet
-from surestep.stages.certify import Certified
+from surestep.split import PriorSet, Split, TrainSet, ValidationSet
+from surestep.stages.certify import Certified, paper_posterior
+from surestep.stages.sample import Sampled
 from surestep.store import RunFolder
 from surestep.verify import verify
-from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, SPLIT, TASK, changed
+from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed
 
 SMALL = changed(
     CONFIG,
@@ -92,28 +97,83 @@ def test_a_changed_certificate_is_found(run, change, name):
     assert name in failed(run)
 
 
-def test_a_plan_changed_afterwards_is_found(run):
-    edit(run.plan_path, lambda p: p["claims"][2].update(constant=p["claims"][2]["constant"] / 10))
-    assert {"the plan", "statement: loss, clipped"} <= set(failed(run))
+def reissue(run, plan_change):
+    """Change the plan and issue a new, consistent certificate for it, as a forger would."""
+    edit(run.plan_path, plan_change)
+    plan = from_plain(Plan, json.loads(run.plan_path.read_text()))
+    prior, found = run.load("sample", Sampled), run.load("certify", Certified)
+    again = paper_posterior(plan, prior, found.evidence)
+    run.save("certify", again)
+    rule = with_hyper(RULE, jnp.asarray(prior.hypers[again.mode]))
+    split = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
+    issue(SMALL.name, plan, rule, again, split).save(run.certificate_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: p["claims"][2].update(constant=p["claims"][2]["constant"] / 10),
+        lambda p: p.update(train_size=6400),
+        lambda p: p.update(horizon=1),
+        lambda p: p.update(log_prior=[0.0, -800.0, -800.0]),
+    ],
+)
+def test_a_plan_made_afterwards_is_found_even_if_all_else_fits(run, change):
+    reissue(run, change)
+    assert "the plan, and its budget" in failed(run)
 
 
 def test_a_plan_that_spends_too_much_is_found(run):
     edit(run.plan_path, lambda p: p["shares"][0].update(epsilon=0.9))
-    with pytest.raises(ConfigurationError, match="is spent"):
-        failed(run)
-    assert main(["verify", str(run.path)]) != 0
+    assert "the plan, and its budget" in failed(run)
+    assert main(["verify", str(run.path)]) == 5
 
 
-def test_invented_losses_are_found_by_their_hash_and_by_rolling_out_again(run):
-    """Someone rewrites the losses, checksums included, and issues a new certificate for them."""
+@pytest.mark.parametrize(
+    "change",
+    [lambda p: p.update(data_sha256={}, sizes={}), lambda p: p["data_sha256"].update(x="")],
+)
+def test_data_sets_left_out_or_invented_are_found(run, change):
+    edit(run.certificate_path, change)
+    assert "the data sets" in failed(run)
+
+
+def forge(run, **changes):
+    """Rewrite the evidence, checksums included, and issue a certificate that fits it."""
     found = run.load("certify", Certified)
-    losses = found.losses.copy()
-    losses[:, :, 1:] /= 7
-    forged = changed(found, losses=losses)
-    run.save("certify", forged)
+    run.save("certify", changed(found, **changes))
+    reissue(run, lambda plan: None)
+
+
+def test_invented_losses_are_found_by_their_hash(run):
+    found = run.load("certify", Certified)
+    run.save("certify", changed(found, losses=found.losses * 0.5))
     assert "the evidence (train losses)" in failed(run)
-    edit(run.certificate_path, lambda p: p.update(evidence_sha256=forged.evidence.sha256))
-    assert any(name.endswith("rolled out again") for name in failed(run, rerun=5))
+
+
+def test_invented_losses_are_found_by_rolling_out_again(run):
+    losses = run.load("certify", Certified).losses.copy()
+    losses[:, :, 1:] /= 7
+    forge(run, losses=losses)
+    assert [name for name in failed(run, rerun=64) if "rolled out again" in name]
+
+
+def test_an_invented_opponent_is_found_by_rolling_out_again(run):
+    theirs = run.load("certify", Certified).opponent_losses
+    forge(run, opponent_losses=theirs * 1e3)
+    assert [name for name in failed(run, rerun=64) if "rolled out again" in name]
+
+
+def test_another_deployed_sample_is_found(run):
+    found = run.load("certify", Certified)
+    run.save("certify", changed(found, mode=(found.mode + 1) % 3))
+    assert "posterior, deployed rule and the paper's bound" in failed(run)
+
+
+def test_evidence_of_another_shape_is_reported(run):
+    found = run.load("certify", Certified)
+    run.save("certify", changed(found, losses=found.losses[:, :10]))
+    assert "the evidence belongs to the plan" in failed(run)
 
 
 def test_a_flipped_bit_is_found(run):
@@ -148,6 +208,7 @@ def test_the_same_train_set_is_charged_to_the_same_ledger(run):
     assert document.ledger[0].epsilon == pytest.approx(0.05)
     assert sum(share.epsilon for share in document.ledger) == pytest.approx(0.07)
     assert "With confidence 93%" in str(document)
+    assert "were opened before" in str(document)
     # Part of it is charged too, and so is a set that holds it.
     larger, _ = again(run, TrainSet.draw(PROBLEM, SPLIT.train.size + 10, SMALL.seed), epsilon=0.01)
     assert larger.epsilon == pytest.approx(0.08)
@@ -162,13 +223,31 @@ def test_what_chose_the_rule_cannot_certify_it(run, kind):
         again(run, used)
 
 
+def test_instances_that_repeat_are_refused(run):
+    few = TrainSet.draw(PROBLEM, 3, 9).thetas
+    often = TrainSet(few._replace(diagonal=jnp.tile(few.diagonal, (9, 1)),
+                                  target=jnp.tile(few.target, (9, 1))))  # fmt: skip
+    with pytest.raises(ConfigurationError, match="only 3 of the 27 instances are different"):
+        again(run, often)
+
+
+def test_an_interrupted_certificate_is_charged(run, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("surestep.recertify.certify", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        again(run, TrainSet.draw(PROBLEM, 20, 5))
+    assert len(read_charges(run)) == 2
+
+
 def test_instances_from_a_file(run, tmp_path, capfd):
     fresh = TrainSet.draw(PROBLEM, 40, 9).thetas
     path = tmp_path / "new.npz"
     np.savez(path, diagonal=fresh.diagonal, target=fresh.target)
     assert read_instances(PROBLEM, path).sha256 == TrainSet(fresh).sha256
     assert main(["certify", str(run.path), "--instances", str(path)]) == 0
-    assert "from 40 fresh train instances" in capfd.readouterr().out
+    assert "from 40 train instances" in capfd.readouterr().out
     for arrays, message in [
         ({"diagonal": fresh.diagonal}, "must hold the arrays diagonal, target"),
         ({"diagonal": fresh.diagonal, "target": fresh.target[:, :3]}, "must have the shape"),
@@ -215,7 +294,10 @@ def test_a_classical_rule_by_the_same_path():
         (["plan", "--failure", "2"], "cannot be certified"),
         (["plan", "--failure", "0.01", "--confidence", "1"], "confidence"),
         (["plan", "--failure", "0.01", "--samples", "0"], "at least one sample"),
+        (["plan", "--failure", "0.01", "--share", "2"], "share of epsilon"),
         (["audit", "--repeats", "0"], "at least 1"),
+        (["audit", "--seed", "-1"], "not negative"),
+        (["verify", "nowhere", "--rerun", "-3"], "--rerun must not be negative"),
         (["verify", "nowhere"], "holds no run"),
         (["monitor", "state.json"], "say which failure probability"),
     ],
@@ -229,7 +311,7 @@ def test_bad_input_is_refused(arguments, message, capfd, tmp_path, monkeypatch):
 
 def test_plan_audit_and_monitor_from_the_command_line(capfd, tmp_path, monkeypatch):
     assert main(["plan", "--failure", "0.01", "--samples", "100", "--curve", str(tmp_path)]) == 0
-    assert "309 train instances certify" in capfd.readouterr().out
+    assert "503 train instances certify" in capfd.readouterr().out
     assert (tmp_path / "plan.png").exists()
     assert main(["audit", "--repeats", "20"]) == 0
     assert "no statement is false more often" in capfd.readouterr().out
@@ -238,6 +320,11 @@ def test_plan_audit_and_monitor_from_the_command_line(capfd, tmp_path, monkeypat
         monkeypatch.setattr("sys.stdin", io_of(outcomes))
         assert main(["monitor", state, "--failure", "0.05"]) == code
     assert "31 failures in 33 outcomes" in capfd.readouterr().out
+    monkeypatch.setattr("sys.stdin", io_of("0"))
+    assert main(["monitor", state, "--failure", "0.2"]) == 2
+    (tmp_path / "state.json").write_text("{")
+    assert main(["monitor", state]) == 4
+    assert main(["certify", "nowhere", "--instances", "99999999999999999999"]) in (2, 4)
 
 
 def io_of(text):

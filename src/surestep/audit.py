@@ -303,5 +303,21 @@ def _judge(
         point, average = -DECADES * (1 - 2 * point), -DECADES * (1 - 2 * average)
         bounds, drawn = -bounds, -drawn
     slack = 1e-12
+    if claim.kind == "levels" and _false_quantile(claim, statement, point):
+        return True, float(np.mean(bounds - point))
     wrong = np.any(point > bounds + slack) or np.any(average > drawn + slack)
     return bool(wrong), float(np.mean(bounds - point))
+
+
+def _false_quantile(claim: Claim, statement: Statement, truth: np.ndarray) -> bool:
+    """Whether a certified quantile or first hit promises more than is true."""
+    table = truth.reshape(len(claim.iterations), len(claim.tolerances))
+    for share, losses in statement.details["quantiles"].items():
+        for row, loss in zip(table, losses, strict=True):
+            if loss is not None and row[claim.tolerances.index(loss)] > 1 - float(share) + 1e-12:
+                return True
+    for share, hits in statement.details["first_hits"].items():
+        for column, hit in zip(table.T, hits, strict=True):
+            if hit is not None and column[claim.iterations.index(hit)] > 1 - float(share) + 1e-12:
+                return True
+    return False

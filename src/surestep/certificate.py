@@ -62,7 +62,7 @@ class Certificate:
         sure = [s for s in self.statements if s.rigorous]
         rest = [s for s in self.statements if not s.rigorous]
         lines = [
-            f"Certificate for the rule learned on {self.problem}, from {self.sizes['train']} fresh "
+            f"Certificate for the rule learned on {self.problem}, from {self.sizes['train']} "
             f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
             "once:",
             *(f"- {_plain(statement)}" for statement in sure),
@@ -112,7 +112,9 @@ def _unique(statements: list[Statement]) -> list[str]:
 
 def percent(share: float) -> str:
     """A probability as a percentage, with as many digits as it needs."""
-    return f"{100 * share:.6g}%"
+    shown = f"{100 * share:.10g}"
+    # Nothing is certain: what rounds to certainty is said to be less.
+    return f"{shown}%" if share == 1 or shown != "100" else "99.99999999%"
 
 
 def rounded_up(value: float, digits: int = 4) -> str:

@@ -22,6 +22,8 @@ from surestep.split import fingerprint
 Kind = Literal["goal", "ratio", "clipped", "levels", "sublevel", "faster", "advantage", "statistic"]
 
 BINARY: tuple[Kind, ...] = ("goal", "levels", "faster")
+EARLIER = "earlier certificates"
+"""The ledger's name for what was spent on the same train instances before."""
 DECADES = 3.0
 """Advantages are measured in powers of ten and clipped at this many, either way."""
 
@@ -109,9 +111,11 @@ def values(
     if claim.kind == "goal":
         return _numbers(~reached(final, threshold))[None]
     if claim.kind == "ratio":
-        shares = np.minimum(final, threshold) / np.where(threshold > 0, threshold, 1.0)
-        # A threshold of 0 is reached by a loss of 0 alone.
-        return np.where(threshold > 0, shares, _numbers(final > 0))[None]
+        usable = (threshold > 0) & np.isfinite(threshold)
+        shares = np.minimum(final, threshold) / np.where(usable, threshold, 1.0)
+        # A threshold of 0 is reached by a loss of 0 alone; one that is no number never is.
+        rest = _numbers((final > 0) | ~np.isfinite(threshold))
+        return np.where(usable, shares, rest)[None]
     if claim.kind == "clipped":
         return (np.minimum(final, claim.constant) / claim.constant)[None]
     if claim.kind == "levels":

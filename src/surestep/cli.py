@@ -150,6 +150,8 @@ def _verify(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path, help="the run's folder")
     parser.add_argument("--rerun", type=int, default=0, help="instances to roll out again")
     given = parser.parse_args(arguments)
+    if given.rerun < 0:
+        raise ConfigurationError("--rerun must not be negative")
     from surestep.commands import verify_run  # noqa: PLC0415
 
     verify_run(given.folder, given.rerun)
@@ -192,13 +194,15 @@ def _plan(arguments: list[str]) -> int:
     parser.add_argument("--samples", type=int, default=100, help="samples of the prior")
     parser.add_argument("--stake", type=float, default=0.9, help="prior weight that is bet")
     parser.add_argument("--observed", type=float, default=0.0, help="failure rate to expect")
+    parser.add_argument("--share", type=float, default=1 / 7, help="of epsilon, for the goal")
     parser.add_argument("--curve", type=Path, help="folder for a figure")
     given = parser.parse_args(arguments)
     from surestep.commands import plan_sizes  # noqa: PLC0415
 
     plan_sizes(
-        given.failure, given.confidence, given.samples, given.stake, given.observed, given.curve
-    )
+        given.failure, given.confidence, given.samples, given.stake, given.observed, given.share,
+        given.curve,
+    )  # fmt: skip
     return 0
 
 
@@ -209,8 +213,8 @@ def _audit(arguments: list[str]) -> int:
     parser.add_argument("--epsilon", type=float, default=0.3, help="large, so that counts tell")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
-    if given.repeats < 1 or given.size < 1:
-        raise ConfigurationError("--repeats and --size must be at least 1")
+    if given.repeats < 1 or given.size < 1 or given.seed < 0:
+        raise ConfigurationError("--repeats and --size must be at least 1, --seed not negative")
     from surestep.commands import run_audit  # noqa: PLC0415
 
     run_audit(given.repeats, given.size, given.epsilon, given.seed)

@@ -44,7 +44,9 @@ def certify_fresh(
     run = RunFolder(folder)
     config = problems.read_config(run)
     experiment = problems.build(config)
-    if instances.isdigit():
+    if instances.isascii() and instances.isdigit():
+        if int(instances) >= 2**31:
+            raise ConfigurationError(f"a seed must be below 2^31, not {instances}")
         train = TrainSet.draw(experiment.problem, size or config.sizes.train, int(instances))
     else:
         train = read_instances(experiment.problem, Path(instances))
@@ -88,6 +90,7 @@ def plan_sizes(
     samples: int,
     stake: float,
     observed: float,
+    share: float,
     curve: Path | None,
 ) -> None:
     """How many train instances a failure probability needs, and what sizes can certify."""
@@ -95,7 +98,13 @@ def plan_sizes(
         raise ConfigurationError(f"confidence must lie strictly between 0 and 1, not {confidence}")
     if samples < 1:
         raise ConfigurationError(f"at least one sample is needed, not {samples}")
-    epsilon = 1 - confidence
+    if not 0 < share <= 1:
+        raise ConfigurationError(f"a share of epsilon must lie in (0, 1], not {share}")
+    epsilon = share * (1 - confidence)
+    print(
+        f"With {share:.3g} of epsilon for the statement about the goal, as in a run (--share 1 if "
+        "it is the only one):"
+    )
     weights = {
         f"the sample that {stake:.0%} of the prior bets on": stake + (1 - stake) / samples,
         f"one of {samples} equal samples": 1 / samples,
@@ -147,7 +156,8 @@ def _draw_curve(
 def run_audit(repeats: int, size: int, epsilon: float, seed: int) -> None:
     """Audit the real path from evidence to statements on families whose truth is known."""
     outcomes: list[Outcome] = []
-    print(f"{'family':<20}{'statement':<26}{'false':>12}{'epsilon':>10}{'95% interval':>18}")
+    head = f"{'family':<20}{'statement':<26}{'false':>12}{'epsilon':>10}{'95% interval':>18}"
+    print(f"{head}{'bound - truth':>16}")
     for make in FAMILIES.values():
         for outcome in audit(make(), repeats, size, epsilon, seed):
             outcomes.append(outcome)
@@ -155,7 +165,7 @@ def run_audit(repeats: int, size: int, epsilon: float, seed: int) -> None:
             print(
                 f"{outcome.family:<20}{outcome.statement:<26}"
                 f"{f'{outcome.false}/{outcome.repeats}':>12}{outcome.epsilon:>10.4f}"
-                f"{f'{low:.4f} - {high:.4f}':>18}"
+                f"{f'{low:.4f} - {high:.4f}':>18}{outcome.looseness:>16.4g}"
             )
     found = violations(outcomes)
     if found:
@@ -168,6 +178,10 @@ def watch(state: Path, failure: float | None, delta: float) -> None:
     """Feed a monitor with outcomes from standard input, one a line."""
     if state.exists():
         monitor = Monitor.load(state)
+        if failure not in (None, monitor.failure):
+            raise ConfigurationError(
+                f"{state} watches a failure probability of {monitor.failure:g}, not {failure:g}"
+            )
     elif failure is None:
         raise ConfigurationError(f"{state} is new: say which failure probability is certified")
     else:

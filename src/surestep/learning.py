@@ -28,7 +28,7 @@ from surestep.randomness import named_key
 from surestep.recertify import charge
 from surestep.records import to_json
 from surestep.rollout import Reached, Rollout, reach_each, rollouts
-from surestep.rule import Rule, hyper_of, require_fit, with_hyper
+from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
 from surestep.rules import GradientDescent
 from surestep.split import Split, fingerprint
 from surestep.stages.certify import Certified, certify
@@ -161,6 +161,7 @@ def _stages(
     )
     if folder is not None:
         _fix_plan(folder, plan)
+        charge(folder, "run", plan.epsilon, split.train)
     found = stage(
         "certify",
         Certified,
@@ -168,11 +169,10 @@ def _stages(
             plan, task, rule, prior, opponents, split.train, checkpoint, report
         ),
     )
-    document = _certificate(config.name, plan, prior, found, split)
-    if folder is not None:
-        charge(folder, "run", plan.epsilon, split.train)
-        document.save(folder.certificate_path)
     deployed = _at(rule, prior.hypers[found.mode], task)
+    document = issue(config.name, plan, deployed, found, split)
+    if folder is not None:
+        document.save(folder.certificate_path)
     evaluated = stage(
         "evaluate",
         Evaluated,
@@ -211,13 +211,12 @@ def _fix_plan(folder: RunFolder, plan: Plan) -> None:
     write_text(folder.plan_path, to_json(plan))
 
 
-def _certificate(
-    name: str, plan: Plan, prior: Sampled, found: Certified, split: Split
-) -> Certificate:
+def issue(name: str, plan: Plan, deployed: Rule, found: Certified, split: Split) -> Certificate:
+    """The certificate of a run's deployed rule."""
     sets = {key: getattr(split, key) for key in ("prior", "validation", "train")}
     sizes = {key: data.size for key, data in sets.items()}
     hashes = {key: data.sha256 for key, data in sets.items()}
-    return make_certificate(name, plan, prior, found, sizes, hashes)
+    return make_certificate(name, plan, solver_fingerprint(deployed), found, sizes, hashes)
 
 
 def _at(rule: Rule, hyper: np.ndarray, task: Task) -> Rule:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from surestep.errors import ConfigurationError
+from surestep.errors import ConfigurationError, RunFolderError
 from surestep.records import from_plain, to_json
 from surestep.store import write_text
 
@@ -93,4 +93,7 @@ class Monitor:
     @classmethod
     def load(cls, path: Path) -> "Monitor":
         """Go on from a saved state."""
-        return from_plain(cls, json.loads(path.read_text()), path.name)
+        try:
+            return from_plain(cls, json.loads(path.read_text()), path.name)
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path} is no monitor's state: {error}") from error

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.family import geometric_lambdas
 from surestep.bounds.uniform import Form, bet
-from surestep.claims import BINARY, Claim, Kind, Plan
+from surestep.certificate import rounded_up
+from surestep.claims import BINARY, EARLIER, Claim, Kind, Plan
 from surestep.errors import ConfigurationError
 from surestep.goal import reached
 from surestep.stages.sample import Sampled
@@ -92,8 +93,14 @@ def plan_certificate(
     kept = kept_iterations(horizon, settings.iterations)
     claims = _claims(settings, horizon, prior, start_losses, opponents, goal_second_moment, kept)
     claims += [Claim(name, "statistic", settings.form, opponent=name) for name in statistics]
+    names = [claim.name for claim in claims]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigurationError(
+            f"two claims are called {', '.join(map(repr, twice))}: give the statistic another name"
+        )
     ledger = divide(settings.epsilon, {claim.name: SHARES[claim.kind] for claim in claims})
-    before = (Share("earlier certificates", charged),) if charged else ()
+    before = (Share(EARLIER, charged),) if charged else ()
     log_prior = bet(prior.log_prior, favourite(prior), settings.stake)
     return Plan(
         epsilon=settings.epsilon + charged,
@@ -131,7 +138,7 @@ def _claims(
             "loss, clipped",
             "clipped",
             form("clipped"),
-            constant=float(prior.prior_thresholds.max()),
+            constant=_short(_positive(prior.prior_thresholds.max())),
         ),
         Claim(
             "losses over iterations",
@@ -150,7 +157,7 @@ def _claims(
                 constant=goal_second_moment,
             )
         )
-    target = float(np.median(prior.prior_thresholds))
+    target = _short(_positive(np.median(prior.prior_thresholds)))
     for name in opponents:
         claims.append(
             Claim(f"faster than {name}", "faster", form("faster"), tolerances=(target,),
@@ -175,10 +182,20 @@ def _tolerances(
     """Losses in geometric progression, from what the start is down to what may be reached."""
     losses = prior.prior_losses[favourite(prior)]
     positive = losses[np.isfinite(losses) & (losses > 0)]
-    high = float(np.median(start_losses))
+    high = _positive(np.median(start_losses))
     low = float(np.quantile(positive, 0.05)) if positive.size else high
     low = min(max(low, 1e-30), high)
     return tuple(float(t) for t in np.geomspace(high, low, settings.levels))
+
+
+def _positive(value: float) -> float:
+    """Where a scale is needed and the prior set has none to offer, 1 serves."""
+    return float(value) if np.isfinite(value) and value > 0 else 1.0
+
+
+def _short(value: float) -> float:
+    """A number that is printed in full with three digits, a little above another."""
+    return float(rounded_up(value, 3))
 
 
 def prior_lambdas(

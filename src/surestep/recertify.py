@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from surestep.certificate import Certificate
@@ -23,7 +24,7 @@ from surestep.problem import Problem, Theta, as_instances, count, working_precis
 from surestep.progress import Reporter
 from surestep.randomness import named_key
 from surestep.records import from_plain, to_json
-from surestep.rule import Rule, hyper_of, require_fit
+from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
 from surestep.split import PriorSet, Split, TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
@@ -88,6 +89,11 @@ def certify_again(
     prior = folder.load("sample", Sampled)
     split = Split.draw(experiment.problem, config.sizes, config.seed)
     fresh = set(instance_hashes(train.thetas))
+    if len(fresh) < train.size:
+        raise ConfigurationError(
+            f"only {len(fresh)} of the {train.size} instances are different: repeating an instance "
+            "tells nothing new, and would be counted as if it did"
+        )
     for name, used in (("prior", split.prior), ("validation", split.validation)):
         known = len(fresh & set(instance_hashes(used.thetas)))
         if known:
@@ -110,7 +116,9 @@ def certify_again(
         statistics=list(experiment.statistics),
     )
     place = folder.path / "certificates" / str(len(charges))
+    # Charged before the instances are looked at: an interrupted certificate has seen them too.
     write_text(place / "plan.json", to_json(plan))
+    charge(folder, place.name, epsilon, train)
     with working_precision(experiment.problem):
         rule = experiment.create_rule(named_key(config.seed, "rule"))
     found = certify(plan, task, rule, prior, opponents, train, report=report)
@@ -120,10 +128,13 @@ def certify_again(
         "validation": split.validation.sha256,
         "train": train.sha256,
     }
-    document = make_certificate(config.name, plan, prior, found, sizes, hashes)
+    with working_precision(experiment.problem):
+        deployed = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
+    document = make_certificate(
+        config.name, plan, solver_fingerprint(deployed), found, sizes, hashes
+    )
     RunFolder(place).save("certify", found)
     document.save(place / "certificate.json")
-    charge(folder, place.name, epsilon, train)
     return document, place
 
 
@@ -173,7 +184,7 @@ def certify_rule(
     document = make_certificate(
         name,
         plan,
-        alone,
+        solver_fingerprint(rule),
         found,
         {"prior": prior_set.size, "train": train.size},
         {"prior": prior_set.sha256, "train": train.sha256},

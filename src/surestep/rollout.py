@@ -182,7 +182,8 @@ def observe(
     A hit is counted in gradient evaluations, and is infinite where there is none. The user's
     statistics are computed from the whole rollout.
     """
-    wanted, levels = jnp.asarray(at), jnp.asarray(tolerances)
+    # One column more than asked for: batching cannot reshape arrays without any.
+    wanted, levels = jnp.asarray(at), jnp.asarray((*tolerances, jnp.inf))
     rule = rule.prepare()
 
     def one(theta: Theta) -> Observed:
@@ -191,9 +192,10 @@ def observe(
         first = result.gradients[jnp.argmax(below, axis=0)]
         hits = jnp.where(jnp.any(below, axis=0), first, jnp.inf)
         found = [jnp.asarray(statistic(result), hits.dtype) for statistic in statistics]
-        return Observed(result.losses[wanted], hits, jnp.stack(found) if found else hits[:0])
+        return Observed(result.losses[wanted], hits, jnp.stack([*found, jnp.zeros_like(hits[0])]))
 
-    return jax.lax.map(one, thetas, batch_size=block)
+    seen = jax.lax.map(one, thetas, batch_size=block)
+    return Observed(seen.losses, seen.hits[:, :-1], seen.statistics[:, :-1])
 
 
 @eqx.filter_jit

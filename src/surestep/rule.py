@@ -1,10 +1,13 @@
 """Rules: one iteration of an optimization algorithm, learned or classical."""
 
 import abc
+import hashlib
+import re
 from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree, Scalar
 
@@ -108,6 +111,20 @@ def with_hyper(rule: AnyRule, hyper: Float[Array, " d"]) -> AnyRule:
     """The rule with another hyper."""
     learned, fixed = eqx.partition(rule, eqx.is_inexact_array)
     return eqx.combine(ravel_pytree(learned)[1](hyper), fixed)
+
+
+def solver_fingerprint(rule: Rule) -> str:
+    """A hash of all that makes a rule: its kind, its structure and every number."""
+    leaves, structure = jax.tree.flatten(rule)
+    words = [str(structure)]
+    for leaf in leaves:
+        array = eqx.is_array(leaf)
+        words.append(
+            f"{leaf.dtype}{leaf.shape}{np.asarray(leaf).tobytes().hex()}" if array else repr(leaf)
+        )
+    # Functions print their address in memory, which differs from process to process.
+    text = re.sub(r"0x[0-9a-f]+", "", " ".join(words))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 _OFFERS: dict[str, tuple[str, Any]] = {

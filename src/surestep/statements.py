@@ -1,7 +1,6 @@
 """From a plan and its evidence to statements: pure, so that anyone can compute them again."""
 
 import dataclasses
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from surestep.certificate import (
     rounded_down,
     rounded_up,
 )
-from surestep.claims import DECADES, Claim, Evidence, Plan, ties, values
+from surestep.claims import DECADES, EARLIER, Claim, Evidence, Plan, ties, values
 from surestep.stages.certify import Certified
-from surestep.stages.sample import Sampled
 
 QUANTILES = (0.5, 0.8, 0.9, 0.95)
 """Shares of new instances for which certified losses are read off the levels."""
@@ -70,14 +68,27 @@ def _statement(
         epsilon=plan.ledger.of(claim.name),
         sentence=f"With confidence {percent(1 - plan.epsilon)}, {sentence}",
         assumptions=[
-            f"the {plan.train_size} train instances are independent draws from the distribution "
-            "that new instances come from, and were opened after the plan was fixed",
-            "every rollout starts at the problem's start",
+            *_common_assumptions(plan),
             *assumptions,
         ],
         estimates=[],
         details=details,
     )
+
+
+def _common_assumptions(plan: Plan) -> list[str]:
+    charged = any(share.name == EARLIER for share in plan.shares)
+    opened = (
+        "they were opened before: what was spent on them then is charged here, and neither plan "
+        "nor epsilon depend on what was found"
+        if charged
+        else "they were opened after the plan was fixed"
+    )
+    return [
+        f"the {plan.train_size} train instances are independent draws from the distribution that "
+        f"new instances come from; {opened}",
+        "every rollout starts at the problem's start",
+    ]
 
 
 def _goal(claim: Claim, basis: Basis) -> Statement:
@@ -171,12 +182,14 @@ def _sublevel(claim: Claim, basis: Basis) -> Statement:
         moments = np.where(success > 0, claim.constant / success**2, np.inf)
     family = sublevel_family(log_prior, risks, moments, size)
     lambdas = np.array(plan.lambdas)
-    posterior = family.minimise_on_set(lambdas, half).value
+    posterior = family.posterior_bound(basis.log_posterior, lambdas, half)
     point = family.point_bound(basis.deployed, lambdas, half)
     return _statement(
         claim, basis, point, posterior,
         "on a new instance on which it reaches the goal, the deployed rule has an expected loss of "
-        f"at most {rounded_up(point)}.",
+        f"at most {rounded_up(point)}."
+        if np.isfinite(point)
+        else "no expected loss where the goal is reached is certified: it is reached too rarely.",
         assumptions=(
             "the second moment of the goal's threshold is at most the declared "
             f"{claim.constant:.6g}",
@@ -201,11 +214,12 @@ def _faster(claim: Claim, basis: Basis) -> Statement:
 def _advantage(claim: Claim, basis: Basis) -> Statement:
     # Values are (1 - advantage / DECADES) / 2.
     point, posterior = (DECADES * (1 - 2 * float(v[0])) for v in _uppers(claim, basis))
+    size = rounded_down(point) if point >= 0 else rounded_up(-point)
     word = "smaller" if point >= 0 else "larger"
     return _statement(
         claim, basis, point, posterior,
         f"on a new instance the deployed rule's loss after {basis.plan.horizon} iterations is in "
-        f"expectation {'at least' if point >= 0 else 'at most'} {abs(point):.3f} powers of ten "
+        f"expectation {'at least' if point >= 0 else 'at most'} {size} powers of ten "
         f"{word} than that of {claim.opponent} after as many, advantages and losses beyond "
         f"{DECADES:g} powers of ten counted as {DECADES:g}.",
     )  # fmt: skip
@@ -252,10 +266,7 @@ def paper_statements(plan: Plan, found: Certified) -> list[Statement]:
                 f"{rounded_up(found.point_bound)}."
             ),
             assumptions=[
-                f"the {plan.train_size} train instances are independent draws from the "
-                "distribution that new instances come from, and were opened after the plan was "
-                "fixed",
-                "every rollout starts at the problem's start",
+                *_common_assumptions(plan),
                 "the loss is never negative",
                 f"the bound is minimised over {len(plan.lambdas)} values of lambda, fixed before "
                 "the train set was opened and paid for",
@@ -273,7 +284,7 @@ def paper_statements(plan: Plan, found: Certified) -> list[Statement]:
 def make_certificate(
     name: str,
     plan: Plan,
-    prior: Sampled,
+    solver_sha256: str,
     found: Certified,
     sizes: dict[str, int],
     data_sha256: dict[str, str],
@@ -287,17 +298,10 @@ def make_certificate(
         epsilon=plan.epsilon,
         ledger=list(plan.ledger.shares),
         deployed_sample=found.mode,
-        solver_sha256=hyper_fingerprint(prior.hypers[found.mode]),
+        solver_sha256=solver_sha256,
         plan_sha256=plan.sha256,
         evidence_sha256=found.evidence.sha256,
         data_sha256=data_sha256,
         sizes=sizes,
         statements=[*rigorous_statements(basis), *paper_statements(plan, found)],
     )
-
-
-def hyper_fingerprint(hyper: np.ndarray) -> str:
-    """A hash of the numbers that make the deployed rule."""
-    digest = hashlib.sha256(f"{hyper.dtype} {hyper.shape}\n".encode())
-    digest.update(np.asarray(hyper, order="C").tobytes())
-    return digest.hexdigest()

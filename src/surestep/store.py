@@ -247,7 +247,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
     """Write arrays atomically, with a checksum."""
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    metadata = metadata | {"sha256": _checksum(contiguous)}
+    metadata = metadata | {"sha256": _checksum(contiguous, metadata)}
     # One entry, because safetensors writes several in random order: same content, same bytes.
     packed = {"surestep": json.dumps(metadata, sort_keys=True)}
     _write(path, safetensors.numpy.save(contiguous, packed))
@@ -261,13 +261,13 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from error
-    if metadata.pop("sha256", None) != _checksum(arrays):
+    if metadata.pop("sha256", None) != _checksum(arrays, metadata):
         raise RunFolderError(f"{path} is damaged: its checksum does not fit")
     return arrays, metadata
 
 
-def _checksum(arrays: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
+def _checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
         digest.update(arrays[name].tobytes())

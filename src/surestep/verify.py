@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import secrets
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,16 +11,17 @@ import numpy as np
 from surestep.certificate import Certificate, Statement
 from surestep.claims import Plan
 from surestep.config import RunConfig
-from surestep.errors import RunFolderError, SurestepError
+from surestep.errors import RunFolderError
 from surestep.experiment import Experiment
-from surestep.problem import instance, working_precision
+from surestep.learning import choose_opponents, issue
+from surestep.planning import plan_certificate
+from surestep.problem import working_precision
 from surestep.randomness import named_key
 from surestep.records import from_plain, to_json
-from surestep.rule import with_hyper
-from surestep.split import Split, TrainSet
+from surestep.rule import Rule, with_hyper
+from surestep.split import Split
 from surestep.stages.certify import Certified, paper_posterior
 from surestep.stages.sample import Sampled
-from surestep.statements import make_certificate
 from surestep.store import RunFolder
 
 
@@ -36,56 +38,122 @@ class Check:
         return f"{mark}  {self.name}" + (f": {self.reason}" if self.reason else "")
 
 
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """All that a finished run consists of."""
+
+    config: RunConfig[Any]
+    experiment: Experiment
+    split: Split
+    plan: Plan
+    prior: Sampled
+    found: Certified
+    issued: Certificate
+
+    def rule(self, sample: int) -> Rule:
+        """One of the prior's rules."""
+        with working_precision(self.experiment.problem):
+            rule = self.experiment.create_rule(named_key(self.config.seed, "rule"))
+            return with_hyper(rule, jnp.asarray(self.prior.hypers[sample]))
+
+
 def verify(
-    folder: RunFolder, config: RunConfig[Any], experiment: Experiment, rerun: int = 0, seed: int = 0
+    folder: RunFolder,
+    config: RunConfig[Any],
+    experiment: Experiment,
+    rerun: int = 0,
+    seed: int | None = None,
 ) -> list[Check]:
     """Recompute every number of a run's certificate; roll `rerun` random instances out again.
 
-    - The plan, the evidence and the solver are those the certificate was issued for (hashes).
-    - The budget adds up, and every statement follows from plan and evidence, to the last digit.
-    - The data sets are those that the configuration draws.
-    - Losses that are rolled out again agree with the stored ones.
+    - The plan is the one that configuration, prior and validation sets give; its budget adds up.
+    - Evidence, posterior, solver and data are those that the certificate was issued for.
+    - Every statement follows from plan and evidence, to the last digit.
+    - Losses that are rolled out again, the deployed rule's and the opponents', agree with the
+      stored ones. Which instances is not known beforehand, unless `seed` says so.
     """
-    issued = Certificate.load(folder.certificate_path)
-    plan = _plan(folder)
-    prior, found = folder.load("sample", Sampled), folder.load("certify", Certified)
-    split = Split.draw(experiment.problem, config.sizes, config.seed)
-    again = paper_posterior(plan, prior, found.evidence)
-    sets = {key: getattr(split, key) for key in issued.data_sha256}
-    rebuilt = make_certificate(
-        config.name,
-        plan,
-        prior,
-        again,
-        {key: data.size for key, data in sets.items()},
-        {key: data.sha256 for key, data in sets.items()},
+    run = _Run(
+        config,
+        experiment,
+        Split.draw(experiment.problem, config.sizes, config.seed),
+        _read_plan(folder),
+        folder.load("sample", Sampled),
+        folder.load("certify", Certified),
+        Certificate.load(folder.certificate_path),
     )
-    checks = [
-        _budget(plan),
-        *_facts(issued, rebuilt),
-        *_statements(issued, rebuilt),
-        _thresholds(config, experiment, split.train, found),
+    plan = _planned_again(run)
+    shapes = _shapes(run, plan)
+    checks = [_same_plan(run, plan), shapes]
+    if not shapes.stands:
+        # Nothing can be computed from evidence that does not belong to the plan.
+        return checks
+    again = paper_posterior(plan, run.prior, run.found.evidence)
+    rebuilt = issue(config.name, plan, run.rule(again.mode), again, run.split)
+    checks += [
+        _same_posterior(run.found, again),
+        *_facts(run.issued, rebuilt),
+        *_statements(run.issued, rebuilt),
+        _thresholds(run),
     ]
-    if rerun:
-        checks.append(_rerun(config, experiment, split.train, plan, prior, found, rerun, seed))
+    if rerun > 0:
+        checks.append(_rerun(run, plan, again.mode, rerun, seed))
     return checks
 
 
-def _plan(folder: RunFolder) -> Plan:
+def _read_plan(folder: RunFolder) -> Plan:
     try:
         return from_plain(Plan, json.loads(folder.plan_path.read_text()), "plan")
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{folder.plan_path} cannot be read: {error}") from error
 
 
-def _budget(plan: Plan) -> Check:
-    name = f"the budget of {plan.epsilon:g}"
-    try:
-        ledger = plan.ledger
-    except SurestepError as error:
-        return Check(name, False, str(error))
-    unpaid = {claim.name for claim in plan.claims} - {share.name for share in ledger.shares}
-    return Check(name, not unpaid, f"nothing is paid for {', '.join(unpaid)}" if unpaid else "")
+def _planned_again(run: _Run) -> Plan:
+    task = run.config.task(run.experiment)
+    return plan_certificate(
+        run.config.certify,
+        task.horizon,
+        run.prior,
+        task.start_losses(run.split.prior),
+        run.split.train.size,
+        list(choose_opponents(run.config.certify, run.experiment)),
+        run.experiment.goal_second_moment,
+        statistics=list(run.experiment.statistics),
+    )
+
+
+def _same_plan(run: _Run, plan: Plan) -> Check:
+    """The stored plan is the one that could be made before the train set was opened."""
+    same = to_json(run.plan) == to_json(plan) and run.found.plan_sha256 == plan.sha256
+    reason = "is not the one that the configuration and the prior set give"
+    return Check("the plan, and its budget", same, "" if same else reason)
+
+
+def _shapes(run: _Run, plan: Plan) -> Check:
+    """The evidence has the form that the plan asks for."""
+    samples, size = len(run.prior.hypers), plan.train_size
+    hits, opponents = len(plan.hit_tolerances), len(plan.opponents)
+    evidence = run.found.evidence
+    wanted = {
+        "losses": (samples, size, len(plan.iterations)),
+        "thresholds": (size,),
+        "hits": (samples, size, hits),
+        "opponent_losses": (opponents, size),
+        "opponent_hits": (opponents, size, hits),
+        "statistics": (samples, size, len(plan.statistics)),
+    }
+    wrong = [name for name, shape in wanted.items() if getattr(evidence, name).shape != shape]
+    reason = f"{', '.join(wrong)} do not have the plan's shape" if wrong else ""
+    return Check("the evidence belongs to the plan", not wrong, reason)
+
+
+def _same_posterior(found: Certified, again: Certified) -> Check:
+    wrong = [
+        field.name
+        for field in dataclasses.fields(Certified)
+        if not np.array_equal(getattr(found, field.name), getattr(again, field.name))
+    ]
+    reason = f"{', '.join(wrong)} do not follow from the evidence" if wrong else ""
+    return Check("posterior, deployed rule and the paper's bound", not wrong, reason)
 
 
 _FACTS = {
@@ -96,7 +164,7 @@ _FACTS = {
     "ledger": "the ledger",
     "deployed_sample": "which sample is deployed",
     "solver_sha256": "the deployed rule's weights",
-    "plan_sha256": "the plan",
+    "plan_sha256": "the plan's hash",
     "evidence_sha256": "the evidence (train losses)",
     "data_sha256": "the data sets",
     "sizes": "the sizes of the data sets",
@@ -104,15 +172,10 @@ _FACTS = {
 
 
 def _facts(issued: Certificate, rebuilt: Certificate) -> list[Check]:
+    same = {name: getattr(issued, name) == getattr(rebuilt, name) for name in _FACTS}
+    reason = "not what the certificate was issued for"
     return [
-        Check(
-            words,
-            getattr(issued, name) == getattr(rebuilt, name),
-            ""
-            if getattr(issued, name) == getattr(rebuilt, name)
-            else "not what the certificate was issued for",
-        )
-        for name, words in _FACTS.items()
+        Check(words, same[name], "" if same[name] else reason) for name, words in _FACTS.items()
     ]
 
 
@@ -129,55 +192,57 @@ def _statements(issued: Certificate, rebuilt: Certificate) -> list[Check]:
 def _same_statement(issued: Statement, rebuilt: Statement | None) -> Check:
     name = f"statement: {issued.name}"
     if rebuilt is None:
-        return Check(name, False, "is not in the plan")
+        return Check(name, False, "is not in the plan, or there twice")
     for field in dataclasses.fields(Statement):
         found, wanted = getattr(issued, field.name), getattr(rebuilt, field.name)
         # As text, because lists and tuples are the same there.
         if to_json({"": found}) != to_json({"": wanted}):
-            shown = f"{found!r}, recomputed {wanted!r}" if field.name != "details" else "differs"
+            shown = f"{found!r}, recomputed {wanted!r}" if field.name != "details" else "other"
             return Check(name, False, f"{field.name} is {shown}")
     return Check(name, True)
 
 
-def _thresholds(
-    config: RunConfig[Any], experiment: Experiment, train: TrainSet, found: Certified
-) -> Check:
-    again = config.task(experiment).thresholds(train)
-    good = again.shape == found.thresholds.shape and np.allclose(
-        again, found.thresholds, rtol=1e-9, atol=0
-    )
-    return Check("the goal on every train instance", good, "" if good else "differs")
+def _thresholds(run: _Run) -> Check:
+    again = run.config.task(run.experiment).thresholds(run.split.train)
+    good = np.allclose(again, run.found.thresholds, rtol=1e-9, atol=0)
+    return Check("the goal on every train instance", bool(good), "" if good else "differs")
 
 
-def _rerun(
-    config: RunConfig[Any],
-    experiment: Experiment,
-    train: TrainSet,
-    plan: Plan,
-    prior: Sampled,
-    found: Certified,
-    number: int,
-    seed: int,
-) -> Check:
-    """Roll random instances out again with the deployed rule."""
-    random = np.random.default_rng(seed)
-    chosen = np.sort(random.choice(train.size, min(number, train.size), replace=False))
-    task = config.task(experiment)
-    with working_precision(experiment.problem):
-        rule = experiment.create_rule(named_key(config.seed, "rule"))
-        rule = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
-        some = TrainSet(instance(train.thetas, jnp.asarray(chosen)))
-    losses, hits, _ = task.observe(rule, some, plan.iterations, plan.hit_tolerances)
-    stored = found.losses[found.mode][chosen]
-    # Another batch may round otherwise, and long rollouts amplify that: compare orders of size
-    # where the loss is tiny, digits where it is not.
-    start = stored[:, :1]
-    wrong = ~np.isclose(losses, stored, rtol=1e-3, atol=0) & (
-        np.maximum(losses, stored) > 1e-9 * start
+def _rerun(run: _Run, plan: Plan, deployed: int, number: int, seed: int | None) -> Check:
+    """Roll the train set out again and compare random instances of it."""
+    seed = secrets.randbits(32) if seed is None else seed
+    train, found = run.split.train, run.found
+    chosen = np.random.default_rng(seed).choice(train.size, min(number, train.size), replace=False)
+    task = run.config.task(run.experiment)
+    # The whole set, because the same batch rounds in the same way.
+    losses, hits, statistics = task.observe(
+        run.rule(deployed), train, plan.iterations, plan.hit_tolerances
     )
-    off = wrong.any(axis=1) | (hits != found.hits[found.mode][chosen]).any(axis=1)
-    name = f"{len(chosen)} instances rolled out again"
-    if not off.any():
+    bad = ~_close(losses, found.losses[deployed]).all(axis=1)
+    bad |= (hits != found.hits[deployed]).any(axis=1)
+    bad |= ~np.isclose(statistics, found.statistics[deployed], rtol=1e-3, atol=1e-6).all(axis=1)
+    reach = found.hits[np.isfinite(found.hits)]
+    longest = max(plan.horizon, int(reach.max()) if reach.size else 0)
+    opponents = choose_opponents(run.config.certify, run.experiment)
+    for i, name in enumerate(plan.opponents):
+        seen, hits, _ = task.observe(
+            opponents[name], train, (plan.horizon, longest), plan.hit_tolerances
+        )
+        bad |= ~_close(seen[:, :1], found.opponent_losses[i][:, None])[:, 0]
+        bad |= (hits != found.opponent_hits[i]).any(axis=1)
+    name = f"{len(chosen)} instances rolled out again (chosen by seed {seed})"
+    wrong = np.sort(chosen[bad[chosen]])
+    if not wrong.size:
         return Check(name, True)
-    first = int(chosen[np.argmax(off)])
-    return Check(name, False, f"{int(off.sum())} differ from what is stored, first {first}")
+    return Check(name, False, f"{wrong.size} differ from what is stored, first {wrong[0]}")
+
+
+def _close(found: np.ndarray, stored: np.ndarray) -> np.ndarray:
+    """Equal in digits; tiny losses, which rounding on another machine moves, in order of size."""
+    both = np.isinf(found) & np.isinf(stored)
+    digits = np.isclose(found, stored, rtol=1e-3, atol=0)
+    scale = np.maximum(stored[:, :1], 1e-300)
+    tiny = np.maximum(found, stored) < 1e-9 * scale
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.abs(np.log10(np.maximum(found, 1e-30) / np.maximum(stored, 1e-30)))
+    return both | digits | (tiny & (apart < 2))

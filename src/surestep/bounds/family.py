@@ -125,6 +125,25 @@ class Family:
         lambda_ = float(refined.x) if refined.fun < values[best] else float(grid[best])
         return self._minimum(lambda_, price, values)
 
+    def posterior_bound(
+        self, log_posterior: Vector, lambdas: Float[np.ndarray, " lambda"], epsilon: float
+    ) -> float:
+        """The bound of any posterior, over a finite set of lambda: the theorem as it stands.
+
+        Infinite where the posterior holds a sample whose statistics are.
+        """
+        log_q = normalised(log_posterior)
+        # Weights that underflow are no weights: such samples are never drawn.
+        held = np.exp(log_q) > 0
+        weights = np.exp(log_q[held])
+        prior = normalised(self.log_prior)[held]
+        price = np.log(len(lambdas) / _level(epsilon)) + float(weights @ (log_q[held] - prior))
+        return min(
+            (price - float(weights @ self.exponents(float(lambda_))[held]))
+            / float(self.natural(float(lambda_))[0])
+            for lambda_ in lambdas
+        )
+
     def point_bound(
         self, sample: int, lambdas: Float[np.ndarray, " lambda"], epsilon: float
     ) -> float:

@@ -60,9 +60,15 @@ def binomial_upper(
     _require_level(level)
     k = np.asarray(successes, np.float64)
     _require(np.all((k >= 0) & (k <= _sized(trials))), "successes must lie in [0, trials]")
-    with np.errstate(invalid="ignore"):
-        bound = special.betainccinv(k + 1, np.maximum(trials - k, 0.5), level)
-    return np.where(k == trials, 1.0, np.minimum(bound * (1 + _RELATIVE), 1.0))
+    rest = np.maximum(trials - k, 0.5)
+    bound = np.minimum(special.betainccinv(k + 1, rest, level) * (1 + _RELATIVE), 1.0)
+    # The library's inverse fails at extreme levels: where going forward does not confirm it,
+    # Chernoff's bound, which is never below the exact one, takes its place.
+    confirmed = special.betaincc(k + 1, rest, bound) <= np.asarray(level)
+    safe = np.where(
+        confirmed, bound, kl_upper(np.minimum(k / trials, 1.0), -np.log(level) / trials)
+    )
+    return np.where(k == trials, 1.0, safe)
 
 
 def binomial_lower(

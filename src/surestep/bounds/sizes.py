@@ -23,19 +23,27 @@ def best_failure(size: int, epsilon: float, weight: float, observed: float = 0.0
 def needed_size(
     failure: float, epsilon: float, weight: float, observed: float = 0.0, limit: int = 10**8
 ) -> int:
-    """The fewest instances from which on `failure` can always be certified."""
+    """A number of instances from which on `failure` can always be certified.
+
+    Without failures it is the smallest; with an observed rate it reckons with one failure more
+    than the rate gives, so that rounding to whole failures cannot spoil a larger set.
+    """
     if not observed < failure < 1:
         raise ConfigurationError(
             f"a failure probability of {failure} cannot be certified: it must lie above the "
             f"observed rate ({observed}) and below 1"
         )
     low, high = 0, 1
-    while best_failure(high, epsilon, weight, observed) > failure:
+
+    def enough(size: int) -> bool:
+        count = min(observed * size + 1, size) if observed else 0.0
+        return float(binomial_upper(np.array(count), size, epsilon * weight)) <= failure
+
+    while not enough(high):
         low, high = high, 2 * high
         if high > limit:
             raise ConfigurationError(f"more than {limit} instances would be needed")
     while high - low > 1:
         middle = (low + high) // 2
-        good = best_failure(middle, epsilon, weight, observed) <= failure
-        low, high = (low, middle) if good else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high

@@ -38,8 +38,8 @@ def sample_uppers(
         raise ConfigurationError("the binomial bound is for values that are 0 or 1")
     # A level that underflows would be refused; one that is larger than it asks for no proof.
     levels = np.exp(-cost)
-    bounds = binomial_upper(np.round(counts), size, np.maximum(levels, 1e-300))
-    return np.where(levels >= 1e-300, bounds, 1.0)
+    bounds = binomial_upper(np.round(counts), size, np.maximum(levels, 1e-100))
+    return np.where(levels >= 1e-100, bounds, 1.0)
 
 
 def posterior_upper(

@@ -92,8 +92,12 @@ def certify(
             "the plan was made for other data, other opponents or other statistics"
         )
     seen = _gather(plan, task, rule, prior, data, checkpoint or NoCheckpoint(), report or Silence())
+    # An opponent is followed for as many iterations, each at least one gradient, as our rules
+    # spent gradients: else it could lose a race by being stopped early.
+    spent = seen.hits[np.isfinite(seen.hits)]
+    longest = max(plan.horizon, int(spent.max()) if spent.size else 0)
     theirs = [
-        task.observe(opponents[name], data, (plan.horizon,), plan.hit_tolerances)
+        task.observe(opponents[name], data, (plan.horizon, longest), plan.hit_tolerances)
         for name in plan.opponents
     ]
     number, tolerances = len(theirs), len(plan.hit_tolerances)
