@@ -196,13 +196,19 @@ def test_the_plan_knows_nothing_of_the_train_set():
     assert from_plain(Plan, json.loads(to_json(PLAN))) == PLAN
 
 
-def test_the_favourite_misses_least_and_then_ends_lowest():
-    few = changed(
-        PRIOR,
-        prior_losses=np.array([[1e-9, 5.0], [1.0, 1.0], [1e-3, 1e-3]]),
-        prior_thresholds=np.array([2.0, 2.0]),
-    )
-    assert favourite(few) == 2
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [
+        # A miss (a loss of 10 where 2 was the goal) costs a power of ten in the mean ...
+        ([[1e-5, 10.0], [1.0, 1.0], [10**-1.1, 10**-1.1]], 2),
+        # ... and is forgiven where the rest is better by more.
+        ([[1e-7, 10.0], [1.0, 1.0], [10**-1.1, 10**-1.1]], 0),
+        ([[1e-9, np.inf], [1e-2, 1e-2]], 1),
+    ],
+)
+def test_the_favourite_ends_lowest_and_seldom_misses(losses, best):
+    few = changed(PRIOR, prior_losses=np.array(losses), prior_thresholds=np.array([2.0, 2.0]))
+    assert favourite(few) == best
 
 
 def test_the_losses_are_those_of_the_samples_on_the_train_set():
