@@ -173,7 +173,7 @@ def observe(
     problem: Problem,
     thetas: Theta,
     at: tuple[int, ...],
-    tolerances: tuple[float, ...],
+    tolerances: Float[Array, " tolerance"],
     statistics: tuple[Statistic, ...],
     block: int,
 ) -> Observed:
@@ -183,7 +183,7 @@ def observe(
     statistics are computed from the whole rollout.
     """
     # One column more than asked for: batching cannot reshape arrays without any.
-    wanted, levels = jnp.asarray(at), jnp.asarray((*tolerances, jnp.inf))
+    wanted, levels = jnp.asarray(at), jnp.concatenate([tolerances, jnp.full((1,), jnp.inf)])
     rule = rule.prepare()
 
     def one(theta: Theta) -> Observed:

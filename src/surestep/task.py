@@ -56,7 +56,9 @@ class Task:
         """Losses at some iterations, gradient evaluations to first hits, the user's statistics."""
         with working_precision(self.problem):
             wanted = tuple(self.statistics.values())
-            seen = observe(rule, self.problem, data.thetas, at, tolerances, wanted, self.block)
+            # An array, not constants of the program: other tolerances compile nothing new.
+            levels = jnp.asarray(tolerances, jnp.result_type(float))
+            seen = observe(rule, self.problem, data.thetas, at, levels, wanted, self.block)
             losses = self._sound(np.asarray(seen.losses, np.float64), data)
             found = np.asarray(seen.statistics, np.float64)
         for name, column in zip(self.statistics, found.T, strict=True):

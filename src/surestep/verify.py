@@ -20,7 +20,7 @@ from surestep.randomness import named_key
 from surestep.records import from_plain, to_json
 from surestep.rule import Rule, with_hyper
 from surestep.split import Split
-from surestep.stages.certify import Certified, paper_posterior
+from surestep.stages.certify import Certified, paper_posterior, race_length
 from surestep.stages.sample import Sampled
 from surestep.store import RunFolder
 
@@ -221,13 +221,10 @@ def _rerun(run: _Run, plan: Plan, deployed: int, number: int, seed: int | None) 
     bad = ~_close(losses, found.losses[deployed]).all(axis=1)
     bad |= (hits != found.hits[deployed]).any(axis=1)
     bad |= ~np.isclose(statistics, found.statistics[deployed], rtol=1e-3, atol=1e-6).all(axis=1)
-    reach = found.hits[np.isfinite(found.hits)]
-    longest = max(plan.horizon, int(reach.max()) if reach.size else 0)
+    race = (plan.horizon, race_length(plan.horizon, found.hits))
     opponents = choose_opponents(run.config.certify, run.experiment)
     for i, name in enumerate(plan.opponents):
-        seen, hits, _ = task.observe(
-            opponents[name], train, (plan.horizon, longest), plan.hit_tolerances
-        )
+        seen, hits, _ = task.observe(opponents[name], train, race, plan.hit_tolerances)
         bad |= ~_close(seen[:, :1], found.opponent_losses[i][:, None])[:, 0]
         bad |= (hits != found.opponent_hits[i]).any(axis=1)
     name = f"{len(chosen)} instances rolled out again (chosen by seed {seed})"

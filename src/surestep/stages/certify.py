@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from surestep.bounds import sublevel_family
 from surestep.claims import Evidence, Plan
@@ -92,13 +93,9 @@ def certify(
             "the plan was made for other data, other opponents or other statistics"
         )
     seen = _gather(plan, task, rule, prior, data, checkpoint or NoCheckpoint(), report or Silence())
-    # An opponent is followed for as many iterations, each at least one gradient, as our rules
-    # spent gradients: else it could lose a race by being stopped early.
-    spent = seen.hits[np.isfinite(seen.hits)]
-    longest = max(plan.horizon, int(spent.max()) if spent.size else 0)
+    race = (plan.horizon, race_length(plan.horizon, seen.hits))
     theirs = [
-        task.observe(opponents[name], data, (plan.horizon, longest), plan.hit_tolerances)
-        for name in plan.opponents
+        task.observe(opponents[name], data, race, plan.hit_tolerances) for name in plan.opponents
     ]
     number, tolerances = len(theirs), len(plan.hit_tolerances)
     evidence = Evidence(
@@ -110,6 +107,17 @@ def certify(
         statistics=seen.statistics,
     )
     return paper_posterior(plan, prior, evidence)
+
+
+def race_length(horizon: int, hits: Float[np.ndarray, "..."]) -> int:
+    """For how many iterations an opponent is followed: a whole number of horizons, at least two.
+
+    Each is at least one gradient, so an opponent has spent as many gradients as our rules by then:
+    else it could lose a race by being stopped early.
+    """
+    spent = hits[np.isfinite(hits)]
+    longest = float(spent.max()) if spent.size else 0.0
+    return horizon * max(2, int(np.ceil(longest / horizon)))
 
 
 def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified:
