@@ -11,7 +11,7 @@ from surestep.certificate import Certificate
 from surestep.claims import Plan
 from surestep.cli import main
 from surestep.errors import ConfigurationError, RunFolderError
-from surestep.learning import issue, learn
+from surestep.learning import learn
 from surestep.recertify import certify_again, certify_rule, read_charges, read_instances
 from surestep.records import from_plain
 from surestep.rule import with_hyper
@@ -19,6 +19,7 @@ from surestep.rules import ConjugateGradients, GradientDescent
 from surestep.split import PriorSet, Split, TrainSet, ValidationSet
 from surestep.stages.certify import Certified, paper_posterior
 from surestep.stages.sample import Sampled
+from surestep.statements import issue
 from surestep.store import RunFolder
 from surestep.verify import verify
 from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed
@@ -277,9 +278,9 @@ def test_a_classical_rule_by_the_same_path():
     misses = int(np.sum(losses > TASK.thresholds(SPLIT.train)))
     # No posterior: plain Clopper-Pearson at the claim's share.
     share = document.ledger[0].epsilon
-    expected = 1 - share ** (1 / SPLIT.train.size) if misses == 0 else None
-    if expected is not None:
-        assert document.statements[0].value == pytest.approx(expected, rel=1e-9)
+    assert misses == 0
+    expected = 1 - share ** (1 / SPLIT.train.size)
+    assert document.statements[0].value == pytest.approx(expected, rel=1e-9)
     slower = next(s for s in document.statements if s.name == "faster than cg")
     assert slower.value > 0.2
 

@@ -17,6 +17,7 @@ from surestep.bounds.budget import divide
 from surestep.bounds.uniform import bet
 from surestep.certificate import Statement
 from surestep.claims import DECADES, Claim, Evidence, Plan, values
+from surestep.goal import reached
 from surestep.planning import SHARES
 from surestep.stages.certify import paper_posterior
 from surestep.stages.sample import Sampled
@@ -258,23 +259,9 @@ def violations(outcomes: list[Outcome], significance: float = 1e-3) -> list[Outc
 
 def _prior(family: AuditFamily) -> Sampled:
     """The prior as the stages hand it on; what the paper's bound plugs in is beside the point."""
-    losses = family.table.losses[:, :, -1]
-    samples = len(losses)
-    good = losses <= family.table.thresholds
-    return Sampled(
-        hypers=np.zeros((samples, 1)),
-        successes=np.zeros(samples, int),
-        trials=np.zeros(samples, int),
-        probabilities=np.maximum(good @ family.chances, 1e-3),
-        prior_losses=losses,
-        prior_thresholds=family.table.thresholds,
-        prior_risks=np.zeros(samples),
-        log_prior=family.log_prior,
-        proposals=0,
-        accepted=0,
-        outside=0,
-        undecided=0,
-    )
+    losses, threshold = family.table.losses[:, :, -1], family.table.thresholds
+    success = np.maximum(reached(losses, threshold) @ family.chances, 1e-3)
+    return Sampled.given(np.zeros((len(losses), 1)), success, losses, threshold, family.log_prior)
 
 
 def _truth(claim: Claim, plan: Plan, family: AuditFamily) -> np.ndarray:
@@ -282,7 +269,7 @@ def _truth(claim: Claim, plan: Plan, family: AuditFamily) -> np.ndarray:
     if claim.kind != "sublevel":
         return values(claim, plan, family.table) @ family.chances
     losses = family.table.losses[:, :, -1]
-    good = losses <= family.table.thresholds
+    good = reached(losses, family.table.thresholds)
     success = good @ family.chances
     return (np.where(good, losses, 0.0) @ family.chances / success)[None]
 

@@ -1,14 +1,11 @@
 """The stages in order: from a problem to a certified rule, with every result kept on the way."""
 
 import dataclasses
-import hashlib
 import platform
-import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,13 +27,13 @@ from surestep.records import to_json
 from surestep.rollout import Reached, Rollout, reach_each, rollouts
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
 from surestep.rules import GradientDescent
-from surestep.split import Split, fingerprint
+from surestep.split import Split
 from surestep.stages.certify import Certified, certify
 from surestep.stages.evaluate import Evaluated, choose_baselines, evaluate
 from surestep.stages.imitate import Imitated, imitate
 from surestep.stages.locate import Located, locate
 from surestep.stages.sample import Sampled, sample
-from surestep.statements import make_certificate
+from surestep.statements import issue
 from surestep.store import NoCheckpoint, RunFolder, write_text
 from surestep.task import Task
 
@@ -211,14 +208,6 @@ def _fix_plan(folder: RunFolder, plan: Plan) -> None:
     write_text(folder.plan_path, to_json(plan))
 
 
-def issue(name: str, plan: Plan, deployed: Rule, found: Certified, split: Split) -> Certificate:
-    """The certificate of a run's deployed rule."""
-    sets = {key: getattr(split, key) for key in ("prior", "validation", "train")}
-    sizes = {key: data.size for key, data in sets.items()}
-    hashes = {key: data.sha256 for key, data in sets.items()}
-    return make_certificate(name, plan, solver_fingerprint(deployed), found, sizes, hashes)
-
-
 def _at(rule: Rule, hyper: np.ndarray, task: Task) -> Rule:
     with working_precision(task.problem):
         return with_hyper(rule, jnp.asarray(hyper, hyper_of(rule).dtype))
@@ -277,11 +266,7 @@ def _fingerprint(experiment: Experiment, rule: Rule, split: Split) -> str:
         few = instance(split.prior.thetas, jnp.arange(min(4, split.prior.size)))
         probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, 4)
     rules = (rule, experiment.teacher, dict(experiment.baselines))
-    leaves, structure = jax.tree.flatten((rules, experiment.accuracies.values, probe))
-    words = [fingerprint(leaf) if eqx.is_array(leaf) else repr(leaf) for leaf in leaves]
-    # Functions print their address in memory, which differs from process to process.
-    text = re.sub(r"0x[0-9a-f]+", "", " ".join([str(structure), *words]))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return solver_fingerprint((rules, experiment.accuracies.values, probe))
 
 
 def provenance() -> dict[str, str]:

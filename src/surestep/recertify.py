@@ -28,7 +28,7 @@ from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_
 from surestep.split import PriorSet, Split, TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
-from surestep.statements import make_certificate
+from surestep.statements import issue, make_certificate
 from surestep.store import RunFolder, write_text
 from surestep.task import Task
 
@@ -122,17 +122,9 @@ def certify_again(
     with working_precision(experiment.problem):
         rule = experiment.create_rule(named_key(config.seed, "rule"))
     found = certify(plan, task, rule, prior, opponents, train, report=report)
-    sizes = {"prior": split.prior.size, "validation": split.validation.size, "train": train.size}
-    hashes = {
-        "prior": split.prior.sha256,
-        "validation": split.validation.sha256,
-        "train": train.sha256,
-    }
     with working_precision(experiment.problem):
         deployed = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
-    document = make_certificate(
-        config.name, plan, solver_fingerprint(deployed), found, sizes, hashes
-    )
+    document = issue(config.name, plan, deployed, found, dataclasses.replace(split, train=train))
     RunFolder(place).save("certify", found)
     document.save(place / "certificate.json")
     return document, place
@@ -156,19 +148,8 @@ def certify_rule(
     with working_precision(task.problem):
         hyper = np.asarray(hyper_of(rule))
     losses = task.losses(rule, prior_set)[:, 0]
-    alone = Sampled(
-        hypers=hyper[None],
-        successes=np.zeros(1, np.int64),
-        trials=np.zeros(1, np.int64),
-        probabilities=np.ones(1),
-        prior_losses=losses[None],
-        prior_thresholds=task.thresholds(prior_set),
-        prior_risks=np.zeros(1),
-        log_prior=np.zeros(1),
-        proposals=0,
-        accepted=0,
-        outside=0,
-        undecided=0,
+    alone = Sampled.given(
+        hyper[None], np.ones(1), losses[None], task.thresholds(prior_set), np.zeros(1)
     )
     plan = plan_certificate(
         settings,

@@ -113,9 +113,9 @@ def with_hyper(rule: AnyRule, hyper: Float[Array, " d"]) -> AnyRule:
     return eqx.combine(ravel_pytree(learned)[1](hyper), fixed)
 
 
-def solver_fingerprint(rule: Rule) -> str:
-    """A hash of all that makes a rule: its kind, its structure and every number."""
-    leaves, structure = jax.tree.flatten(rule)
+def solver_fingerprint(rules: PyTree[Any]) -> str:
+    """A hash of all that makes a rule, or several: kinds, structure and every number."""
+    leaves, structure = jax.tree.flatten(rules)
     words = [str(structure)]
     for leaf in leaves:
         array = eqx.is_array(leaf)

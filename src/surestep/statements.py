@@ -17,6 +17,9 @@ from surestep.certificate import (
     rounded_up,
 )
 from surestep.claims import DECADES, EARLIER, Claim, Evidence, Plan, ties, values
+from surestep.goal import reached
+from surestep.rule import Rule, solver_fingerprint
+from surestep.split import Split
 from surestep.stages.certify import Certified
 
 QUANTILES = (0.5, 0.8, 0.9, 0.95)
@@ -67,10 +70,7 @@ def _statement(
         confidence=1 - plan.epsilon,
         epsilon=plan.ledger.of(claim.name),
         sentence=f"With confidence {percent(1 - plan.epsilon)}, {sentence}",
-        assumptions=[
-            *_common_assumptions(plan),
-            *assumptions,
-        ],
+        assumptions=[*_common_assumptions(plan), *assumptions],
         estimates=[],
         details=details,
     )
@@ -175,7 +175,7 @@ def _sublevel(claim: Claim, basis: Basis) -> Statement:
     goal = Claim("", "goal", "binomial")
     misses = values(goal, plan, evidence)[0].mean(axis=1)
     success = 1 - sample_uppers(misses, size, log_prior, half, "binomial")
-    good = evidence.losses[:, :, -1] <= evidence.thresholds
+    good = reached(evidence.losses[:, :, -1], evidence.thresholds)
     means = np.mean(np.where(good, evidence.losses[:, :, -1], 0.0), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         risks = np.where(success > 0, means / success, np.inf)
@@ -305,3 +305,11 @@ def make_certificate(
         sizes=sizes,
         statements=[*rigorous_statements(basis), *paper_statements(plan, found)],
     )
+
+
+def issue(name: str, plan: Plan, deployed: Rule, found: Certified, split: Split) -> Certificate:
+    """The certificate of a run's deployed rule."""
+    sets = {key: getattr(split, key) for key in ("prior", "validation", "train")}
+    sizes = {key: data.size for key, data in sets.items()}
+    hashes = {key: data.sha256 for key, data in sets.items()}
+    return make_certificate(name, plan, solver_fingerprint(deployed), found, sizes, hashes)

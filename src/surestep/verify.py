@@ -13,7 +13,7 @@ from surestep.claims import Plan
 from surestep.config import RunConfig
 from surestep.errors import RunFolderError
 from surestep.experiment import Experiment
-from surestep.learning import choose_opponents, issue
+from surestep.learning import choose_opponents
 from surestep.planning import plan_certificate
 from surestep.problem import working_precision
 from surestep.randomness import named_key
@@ -22,6 +22,7 @@ from surestep.rule import Rule, with_hyper
 from surestep.split import Split
 from surestep.stages.certify import Certified, paper_posterior, race_length
 from surestep.stages.sample import Sampled
+from surestep.statements import issue
 from surestep.store import RunFolder
 
 

@@ -93,7 +93,7 @@ class Family:
 
     def minimise_on_set(self, lambdas: Float[np.ndarray, " lambda"], epsilon: float) -> Minimum:
         """The smallest bound over a finite set, which pays the logarithm of its size."""
-        price = np.log(len(lambdas) / _level(epsilon))
+        price = np.log(len(lambdas) / checked_epsilon(epsilon))
         values = np.array([self.bound(float(lambda_), price) for lambda_ in lambdas])
         return self._minimum(float(lambdas[np.argmin(values)]), price, values)
 
@@ -111,7 +111,7 @@ class Family:
                 "an interval of lambda needs 0 < low < high and a Lipschitz constant of at least 0"
             )
         pieces = pieces or max(1, round(lipschitz * (high - low)))
-        price = np.log(pieces / _level(epsilon)) + lipschitz * (high - low) / pieces
+        price = np.log(pieces / checked_epsilon(epsilon)) + lipschitz * (high - low) / pieces
         grid = np.geomspace(low, high, 200)
         values = np.array([self.bound(float(lambda_), price) for lambda_ in grid])
         best = int(np.argmin(values))
@@ -137,7 +137,9 @@ class Family:
         held = np.exp(log_q) > 0
         weights = np.exp(log_q[held])
         prior = normalised(self.log_prior)[held]
-        price = np.log(len(lambdas) / _level(epsilon)) + float(weights @ (log_q[held] - prior))
+        price = np.log(len(lambdas) / checked_epsilon(epsilon)) + float(
+            weights @ (log_q[held] - prior)
+        )
         return min(
             (price - float(weights @ self.exponents(float(lambda_))[held]))
             / float(self.natural(float(lambda_))[0])
@@ -151,12 +153,9 @@ class Family:
 
         The theorem holds for all posteriors at once, so this costs nothing beside the other.
         """
-        price = np.log(len(lambdas) / _level(epsilon)) - normalised(self.log_prior)[sample]
-        return min(
-            (price - float(self.exponents(float(lambda_))[sample]))
-            / float(self.natural(float(lambda_))[0])
-            for lambda_ in lambdas
-        )
+        mass = np.full(len(self.log_prior), -np.inf)
+        mass[sample] = 0.0
+        return self.posterior_bound(mass, lambdas, epsilon)
 
     def _minimum(
         self, lambda_: float, price: float, values: Float[np.ndarray, " lambda"]
@@ -252,7 +251,7 @@ def convex_bound(
     `distance(risk, mean)` is convex and grows as the risk moves up from the mean; `log_moment`
     bounds `log E[exp(size * distance(risk, empirical risk))]`.
     """
-    radius = (divergence + np.log(1 / _level(epsilon)) + log_moment) / size
+    radius = (divergence + np.log(1 / checked_epsilon(epsilon)) + log_moment) / size
     inside, outside = mean, 1.0
     if distance(outside, mean) <= radius:
         return 1.0
@@ -276,7 +275,8 @@ def geometric_lambdas(centre: float, ratio: float, number: int) -> Float[np.ndar
     return centre * np.geomspace(1 / ratio, ratio, number) if number > 1 else np.array([centre])
 
 
-def _level(epsilon: float) -> float:
+def checked_epsilon(epsilon: float) -> float:
+    """The epsilon itself, if it is one that can be spent."""
     if not 0 < epsilon < 1:
         raise ConfigurationError(f"epsilon must lie strictly between 0 and 1, not {epsilon}")
     return epsilon

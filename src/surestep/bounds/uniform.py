@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from surestep.bounds.family import Vector, normalised
+from surestep.bounds.family import Vector, checked_epsilon, normalised
 from surestep.bounds.kl import binomial_upper, divergence, kl_upper, log_kl_moment
 from surestep.errors import ConfigurationError
 
@@ -28,7 +28,7 @@ def sample_uppers(
 ) -> Float[np.ndarray, "*rest sample"]:
     """An upper bound for every sample's true mean; jointly false with probability epsilon."""
     means = np.asarray(means, np.float64)
-    cost = -normalised(log_prior) - np.log(_level(epsilon))
+    cost = -normalised(log_prior) - np.log(checked_epsilon(epsilon))
     if form == "chernoff":
         return kl_upper(means, cost / size)
     if form == "pac-bayes-kl":
@@ -56,7 +56,7 @@ def posterior_upper(
         uppers = sample_uppers(means, size, log_prior, epsilon, form)
         return np.minimum(uppers @ weights, 1.0)
     kl = divergence(normalised(log_posterior), normalised(log_prior))
-    radius = (kl + log_kl_moment(size) - np.log(_level(epsilon))) / size
+    radius = (kl + log_kl_moment(size) - np.log(checked_epsilon(epsilon))) / size
     average = np.minimum(np.asarray(means, np.float64) @ weights, 1.0)
     return kl_upper(average, radius)
 
@@ -69,9 +69,3 @@ def bet(log_prior: Vector, favourite: int, stake: float) -> Vector:
     if stake > 0:
         spread[favourite] = np.logaddexp(spread[favourite], np.log(stake))
     return normalised(spread)
-
-
-def _level(epsilon: float) -> float:
-    if not 0 < epsilon < 1:
-        raise ConfigurationError(f"epsilon must lie strictly between 0 and 1, not {epsilon}")
-    return epsilon

@@ -133,13 +133,8 @@ def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified
     log_gibbs = betting.log_posterior(bound.lambda_)
     mode = int(np.argmax(log_gibbs))
     return Certified(
-        losses=evidence.losses,
+        **vars(evidence),
         iterations=np.array(plan.iterations),
-        thresholds=threshold,
-        hits=evidence.hits,
-        opponent_losses=evidence.opponent_losses,
-        opponent_hits=evidence.opponent_hits,
-        statistics=evidence.statistics,
         risks=risks,
         second_moments=moments,
         bounds=bound.values,

@@ -6,6 +6,7 @@ the samples; each weighs `exp(-risk)`, its empirical sublevel risk on the prior 
 
 import dataclasses
 import time
+from typing import Self
 
 import equinox as eqx
 import jax
@@ -84,6 +85,32 @@ class Sampled:
     """Proposals that violate the constraint."""
     undecided: int
     """Proposals the validation set was too small to decide on."""
+
+    @classmethod
+    def given(
+        cls,
+        hypers: np.ndarray,
+        probabilities: np.ndarray,
+        losses: np.ndarray,
+        thresholds: np.ndarray,
+        log_prior: np.ndarray,
+    ) -> Self:
+        """A prior whose samples were not drawn by a chain, but given."""
+        none = np.zeros(len(hypers), np.int64)
+        return cls(
+            hypers=hypers,
+            successes=none,
+            trials=none,
+            probabilities=probabilities,
+            prior_losses=losses,
+            prior_thresholds=thresholds,
+            prior_risks=np.zeros(len(hypers)),
+            log_prior=log_prior,
+            proposals=0,
+            accepted=0,
+            outside=0,
+            undecided=0,
+        )
 
 
 class _Walker(eqx.Module):
