@@ -112,7 +112,7 @@ def test_other_settings_in_the_same_folder_are_refused(finished, capfd):
         ([*TINY, "--problem.dimension", "0"], "problem.dimension"),
         ([*TINY, "--goal.scale", "0"], "goal.scale"),
         ([*TINY, "--seed", "-1"], "seed"),
-        ([*TINY, "--evaluate.baselines", "Newton"], "no baseline 'Newton'"),
+        ([*TINY, "--evaluate.baselines", "Newton"], "no baseline called 'Newton'"),
         ([*TINY, "--certify.lambda-ratio", "inf"], "certify.lambda_ratio must be a finite"),
         ([*TINY, "--goal.scale", "inf"], "goal.scale must be a finite number"),
         ([*TINY, "--problem.spread", "-1"], "problem.spread"),

@@ -3,6 +3,7 @@
 import jax
 import pytest
 
+from surestep.experiment import Accuracies
 from surestep.problem import working_precision
 from surestep.randomness import named_key
 from surestep.rule import hyper_of, with_hyper
@@ -15,6 +16,8 @@ from surestep.stages.sample import sample
 from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, SPLIT, TASK, TEACHER, changed, planned
 
 ANYTHING = changed(TASK, constraint=changed(TASK.constraint, lower=0.0))
+
+BASELINES = EXPERIMENT.chosen(CONFIG.evaluate.baselines)
 
 
 def run(stage, seed):
@@ -34,7 +37,7 @@ def run(stage, seed):
         prior = sample(small, ANYTHING, rule, split.prior, split.validation, seed)
         certify(planned(prior), ANYTHING, rule, prior, OPPONENTS, split.train)
     elif stage == "evaluate":
-        evaluate(CONFIG.evaluate, TASK, rule, EXPERIMENT.baselines, (1e2, 1.0), split.test)
+        evaluate(CONFIG.evaluate, TASK, rule, BASELINES, Accuracies((1e2, 1.0)), split.test)
 
 
 def test_the_counter_counts(compilations):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from surestep.errors import ConfigurationError
+from surestep.experiment import Accuracies
 from surestep.learning import Learned
 from surestep.problem import instance
 from surestep.report import overview, save_figure, summary
@@ -30,7 +31,8 @@ from tiny import (
 
 SETTINGS = changed(CONFIG.evaluate, limit=60)
 LEARNED_RULE = located()
-FOUND = evaluate(SETTINGS, TASK, LEARNED_RULE, EXPERIMENT.baselines, (1e2, 1e-3), SPLIT.test)
+BASELINES = EXPERIMENT.chosen(SETTINGS.baselines)
+FOUND = evaluate(SETTINGS, TASK, LEARNED_RULE, BASELINES, Accuracies((1e2, 1e-3)), SPLIT.test)
 
 
 def test_axes():
@@ -66,7 +68,9 @@ def test_conjugate_gradients_solve_every_instance():
 
 def test_a_rule_that_fails_fails_in_the_numbers():
     wild = with_hyper(RULE, hyper_of(RULE) * 1e80)
-    found = evaluate(changed(SETTINGS, baselines=()), TASK, wild, {}, (1e-3,), SPLIT.test)
+    found = evaluate(
+        changed(SETTINGS, baselines=()), TASK, wild, {}, Accuracies((1e-3,)), SPLIT.test
+    )
     assert np.all(np.isinf(found.losses[0, :, -1]))
     assert found.success.successes == 0
     assert np.all(found.reach_status[0] == Status.DIVERGED)
@@ -79,11 +83,37 @@ def test_success_counts_losses_at_the_horizon():
 
 
 def test_an_unknown_baseline_is_named():
-    with pytest.raises(ConfigurationError, match=r"no baseline 'Newton'.*heavy ball"):
-        evaluate(
-            changed(SETTINGS, baselines=("Newton",)),
-            *(TASK, RULE, EXPERIMENT.baselines, (1e2,), SPLIT.test),
-        )
+    with pytest.raises(ConfigurationError, match=r"no baseline called 'Newton'.*heavy ball"):
+        EXPERIMENT.chosen(["Newton"])
+
+
+def test_accuracies_are_counted_from_every_instance_s_own_reference():
+    half = TASK.start_losses(SPLIT.test) / 2
+    accuracies = Accuracies((1e-3,), lambda thetas: half, "half the start's loss")
+    found = evaluate(SETTINGS, TASK, LEARNED_RULE, BASELINES, accuracies, SPLIT.test)
+    np.testing.assert_array_equal(found.references, half)
+    losses = found.losses[2]  # conjugate gradients solve every instance
+    first = np.argmax(losses < half[:, None] + 1e-3, axis=1)
+    assert np.all(losses.min(axis=1) < half)
+    np.testing.assert_array_equal(found.reach_iterations[2, 0], first)
+    assert len(set(first.tolist())) > 1
+
+
+def test_measures_are_watched_along_every_rollout():
+    def first_unknown(x, theta):
+        return x[0] * theta.diagonal[0]
+
+    found = evaluate(
+        *(SETTINGS, TASK, LEARNED_RULE, {}, Accuracies((1e2,)), SPLIT.test),
+        {"first": first_unknown},
+    )
+    assert found.measured == ["first"]
+    assert found.measures.shape == (1, 1, 64, 2 * CONFIG.horizon + 1)
+    assert np.all(found.measures[0, 0, :, 0] == 0)
+    theta = instance(SPLIT.test.thetas, 3)
+    end = rollout(LEARNED_RULE, PROBLEM, theta, 2 * CONFIG.horizon).x
+    assert found.measures[0, 0, 3, -1] == pytest.approx(float(first_unknown(end, theta)))
+    assert FOUND.measures.shape == (3, 0, 64, 2 * CONFIG.horizon + 1)
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_blocks_do_not_change_the_outcome(block):
         np.testing.assert_allclose(together.losses[i], alone.losses, rtol=1e-10)
     some = losses_at(rule, REGRESSION, thetas, (0, 7, 20), block)
     np.testing.assert_allclose(some, together.losses[:, jnp.array([0, 7, 20])], rtol=1e-12)
-    reached = reach_each(rule, REGRESSION, thetas, jnp.asarray(-1.0), 20, block)
+    reached = reach_each(rule, REGRESSION, thetas, jnp.full(5, -1.0), 20, block)
     np.testing.assert_allclose(reached.loss, together.losses[:, -1], rtol=1e-10)
 
 

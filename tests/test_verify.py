@@ -22,7 +22,7 @@ from surestep.stages.sample import Sampled
 from surestep.statements import issue
 from surestep.store import RunFolder
 from surestep.verify import verify
-from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed
+from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK, changed
 
 SMALL = changed(
     CONFIG,
@@ -188,7 +188,7 @@ def test_a_flipped_bit_is_found(run):
 
 
 def again(run, train, epsilon=0.05):
-    return certify_again(run, SMALL, EXPERIMENT, OPPONENTS, train, epsilon)
+    return certify_again(run, SMALL, EXPERIMENT, train, epsilon)
 
 
 def test_fresh_instances_give_a_fresh_certificate(run):

@@ -62,6 +62,8 @@ class Plan:
     """The lambdas of the paper's bound."""
     opponents: tuple[str, ...]
     statistics: tuple[str, ...] = ()
+    pool: str = ""
+    """The stock of data that instances are made from, if there is one."""
 
     @property
     def ledger(self) -> Ledger:

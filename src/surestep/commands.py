@@ -11,7 +11,6 @@ from surestep.audit import FAMILIES, Outcome, audit, violations
 from surestep.bounds.sizes import best_failure, needed_size
 from surestep.certificate import Certificate
 from surestep.errors import ConfigurationError, VerificationError
-from surestep.learning import choose_opponents
 from surestep.monitor import Monitor
 from surestep.names import unknown
 from surestep.progress import Reporter
@@ -50,9 +49,8 @@ def certify_fresh(
         train = TrainSet.draw(experiment.problem, size or config.sizes.train, int(instances))
     else:
         train = read_instances(experiment.problem, Path(instances))
-    opponents = choose_opponents(config.certify, experiment)
     with run.locked():
-        document, place = certify_again(run, config, experiment, opponents, train, epsilon, report)
+        document, place = certify_again(run, config, experiment, train, epsilon, report)
     print(document)
     print(f"\ncertificate: {place / 'certificate.json'}")
 

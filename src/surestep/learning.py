@@ -16,10 +16,10 @@ from surestep.certificate import Certificate
 from surestep.check import check_problem
 from surestep.claims import Plan
 from surestep.config import RunConfig
-from surestep.errors import ConfigurationError, InfeasibleError, RunFolderError
+from surestep.errors import InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
-from surestep.planning import CertifySettings, plan_certificate
-from surestep.problem import Problem, Theta, as_instances, instance, working_precision
+from surestep.planning import choose_opponents, plan_run
+from surestep.problem import Problem, Theta, as_instances, count, instance, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
 from surestep.recertify import charge
@@ -29,7 +29,7 @@ from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_
 from surestep.rules import GradientDescent
 from surestep.split import Split
 from surestep.stages.certify import Certified, certify
-from surestep.stages.evaluate import Evaluated, choose_baselines, evaluate
+from surestep.stages.evaluate import Evaluated, evaluate
 from surestep.stages.imitate import Imitated, imitate
 from surestep.stages.locate import Located, locate
 from surestep.stages.sample import Sampled, sample
@@ -70,9 +70,9 @@ class Learned:
     def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Reached:
         """Iterate on a stacked set of instances until each has reached an accuracy."""
         with working_precision(self.problem):
-            target = jnp.asarray(accuracy)
             thetas = as_instances(self.problem, thetas)
-            result = reach_each(self.rule, self.problem, thetas, target, limit, self.task.block)
+            targets = jnp.full(count(thetas), accuracy, jnp.result_type(float))
+            result = reach_each(self.rule, self.problem, thetas, targets, limit, self.task.block)
             return dataclasses.replace(result, x=self._shaped(result.x, thetas))
 
     def _shaped(self, flat: Any, thetas: Theta) -> Any:
@@ -89,7 +89,7 @@ def learn(
     """Run all stages; in a folder, go on from what is there already."""
     config.validate()
     experiment.validate()
-    baselines = choose_baselines(config.evaluate, experiment.baselines)
+    baselines = _shown_baselines(config, experiment)
     baselines |= choose_opponents(config.certify, experiment)
     report = report or Silence()
     with working_precision(experiment.problem):
@@ -146,16 +146,7 @@ def _stages(
         ),
     )
     opponents = choose_opponents(config.certify, experiment)
-    plan = plan_certificate(
-        config.certify,
-        task.horizon,
-        prior,
-        task.start_losses(split.prior),
-        split.train.size,
-        list(opponents),
-        experiment.goal_second_moment,
-        statistics=list(experiment.statistics),
-    )
+    plan = plan_run(config.certify, task, experiment, prior, split.prior, split.train.size)
     if folder is not None:
         _fix_plan(folder, plan)
         charge(folder, "run", plan.epsilon, split.train)
@@ -177,23 +168,18 @@ def _stages(
             config.evaluate,
             task,
             deployed,
-            experiment.baselines,
-            experiment.accuracies.values,
+            _shown_baselines(config, experiment),
+            experiment.accuracies,
             split.test,
+            experiment.measures,
             report,
         ),
     )
     return Learned(task, deployed, document, prior, found, evaluated)
 
 
-def choose_opponents(settings: CertifySettings, experiment: Experiment) -> dict[str, Rule]:
-    """The baselines that the learned rule is certified against."""
-    names = settings.opponents or tuple(experiment.baselines)[:1]
-    for name in names:
-        if name not in experiment.baselines:
-            known = ", ".join(experiment.baselines)
-            raise ConfigurationError(f"there is no baseline {name!r}: choose from {known}")
-    return {name: experiment.baselines[name] for name in names}
+def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:
+    return experiment.chosen(config.evaluate.baselines or experiment.baselines)
 
 
 def _fix_plan(folder: RunFolder, plan: Plan) -> None:

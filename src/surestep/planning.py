@@ -12,8 +12,12 @@ from surestep.bounds.uniform import Form, bet
 from surestep.certificate import rounded_up
 from surestep.claims import BINARY, EARLIER, Claim, Kind, Plan
 from surestep.errors import ConfigurationError
+from surestep.experiment import Experiment
 from surestep.goal import reached
+from surestep.rule import Rule
+from surestep.split import PriorSet
 from surestep.stages.sample import Sampled
+from surestep.task import Task
 
 SHARES: dict[Kind, float] = {
     "goal": 1.0,
@@ -78,6 +82,7 @@ def plan_certificate(
     goal_second_moment: float | None,
     charged: float = 0.0,
     statistics: Sequence[str] = (),
+    pool: str = "",
 ) -> Plan:
     """Fix all that will be certified. `start_losses` are the prior set's, at the start.
 
@@ -113,7 +118,37 @@ def plan_certificate(
         lambdas=tuple(prior_lambdas(settings, prior, train_size).tolist()),
         opponents=tuple(opponents),
         statistics=tuple(statistics),
+        pool=pool,
     )
+
+
+def plan_run(
+    settings: CertifySettings,
+    task: Task,
+    experiment: Experiment,
+    prior: Sampled,
+    prior_set: PriorSet,
+    train_size: int,
+    charged: float = 0.0,
+) -> Plan:
+    """The plan of an experiment's certificate."""
+    return plan_certificate(
+        settings,
+        task.horizon,
+        prior,
+        task.start_losses(prior_set),
+        train_size,
+        list(choose_opponents(settings, experiment)),
+        experiment.goal_second_moment,
+        charged=charged,
+        statistics=list(experiment.statistics),
+        pool=experiment.pool,
+    )
+
+
+def choose_opponents(settings: CertifySettings, experiment: Experiment) -> dict[str, Rule]:
+    """The baselines that the learned rule is certified against."""
+    return experiment.chosen(settings.opponents or tuple(experiment.baselines)[:1])
 
 
 def _claims(

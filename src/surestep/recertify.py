@@ -19,7 +19,7 @@ from surestep.certificate import Certificate
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
-from surestep.planning import CertifySettings, plan_certificate
+from surestep.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
 from surestep.problem import Problem, Theta, as_instances, count, working_precision
 from surestep.progress import Reporter
 from surestep.randomness import named_key
@@ -75,7 +75,6 @@ def certify_again(
     folder: RunFolder,
     config: RunConfig[Any],
     experiment: Experiment,
-    opponents: Mapping[str, Rule],
     train: TrainSet,
     epsilon: float,
     report: Reporter | None = None,
@@ -104,17 +103,9 @@ def certify_again(
     charges = read_charges(folder)
     spent = sum(c.epsilon for c in charges if fresh & set(c.instances))
     task = config.task(experiment)
-    plan = plan_certificate(
-        dataclasses.replace(config.certify, epsilon=epsilon),
-        task.horizon,
-        prior,
-        task.start_losses(split.prior),
-        train.size,
-        list(opponents),
-        experiment.goal_second_moment,
-        charged=spent,
-        statistics=list(experiment.statistics),
-    )
+    settings = dataclasses.replace(config.certify, epsilon=epsilon)
+    opponents = choose_opponents(settings, experiment)
+    plan = plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
     place = folder.path / "certificates" / str(len(charges))
     # Charged before the instances are looked at: an interrupted certificate has seen them too.
     write_text(place / "plan.json", to_json(plan))

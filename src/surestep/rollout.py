@@ -7,14 +7,16 @@ infinity for good, its state stays where it last was finite, and its status says
 
 import enum
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.oracle import Evaluations, Oracle, Vector
-from surestep.problem import Problem, Theta
+from surestep.problem import Point, Problem, Theta
 from surestep.rule import Rule, State
 
 
@@ -53,6 +55,10 @@ class Progress(eqx.Module):
         return jnp.where(self.diverged, jnp.inf, self.state.value)
 
 
+Measure = Callable[[Point, Theta], Scalar]
+"""A number to watch beside the loss, computed from a point and its instance."""
+
+
 class Rollout(eqx.Module):
     """A finished rollout. Index 0 is the start, index n is after n iterations."""
 
@@ -60,6 +66,7 @@ class Rollout(eqx.Module):
     gradients: Int[Array, " iterations+1"]
     x: Vector
     status: Int[Array, ""]
+    measures: tuple[Float[Array, " iterations+1"], ...] = ()
 
 
 class Reached(eqx.Module):
@@ -88,21 +95,36 @@ def advance(rule: Rule, problem: Problem, theta: Theta, progress: Progress) -> P
     return Progress(kept, progress.evaluations.plus(oracle), diverged)
 
 
-def rollout(rule: Rule, problem: Problem, theta: Theta, iterations: int) -> Rollout:
-    """A fixed number of iterations on one instance, every loss kept."""
+def rollout(
+    rule: Rule,
+    problem: Problem,
+    theta: Theta,
+    iterations: int,
+    measures: tuple[Measure, ...] = (),
+) -> Rollout:
+    """A fixed number of iterations on one instance, every loss (and measure) kept."""
     rule = rule.prepare()
+    unravel = ravel_pytree(problem.start(theta))[1]
 
-    def body(progress: Progress, _: None) -> tuple[Progress, tuple[Scalar, Array]]:
+    def seen(progress: Progress) -> tuple[Scalar, Array, tuple[Scalar, ...]]:
+        found = tuple(measure(unravel(progress.state.x), theta) for measure in measures)
+        return progress.loss, progress.evaluations.gradients, found
+
+    def body(progress: Progress, _: None) -> tuple[Progress, Any]:
         progress = advance(rule, problem, theta, progress)
-        return progress, (progress.loss, progress.evaluations.gradients)
+        return progress, seen(progress)
 
     first = begin(rule, problem, theta)
-    last, (losses, gradients) = jax.lax.scan(body, first, None, length=iterations)
+    last, later = jax.lax.scan(body, first, None, length=iterations)
+    losses, gradients, found = jax.tree.map(
+        lambda start, rest: jnp.concatenate([start[None], rest]), seen(first), later
+    )
     return Rollout(
-        losses=jnp.concatenate([first.loss[None], losses]),
-        gradients=jnp.concatenate([first.evaluations.gradients[None], gradients]),
+        losses=losses,
+        gradients=gradients,
         x=last.state.x,
         status=jnp.where(last.diverged, Status.DIVERGED, Status.FINISHED),
+        measures=found,
     )
 
 
@@ -133,11 +155,20 @@ def reach(
 
 
 @eqx.filter_jit
-def rollouts(rule: Rule, problem: Problem, thetas: Theta, iterations: int, block: int) -> Rollout:
+def rollouts(
+    rule: Rule,
+    problem: Problem,
+    thetas: Theta,
+    iterations: int,
+    block: int,
+    measures: tuple[Measure, ...] = (),
+) -> Rollout:
     """Rollouts on every instance of a stacked set, `block` of them side by side."""
     rule = rule.prepare()
     return jax.lax.map(
-        lambda theta: rollout(rule, problem, theta, iterations), thetas, batch_size=block
+        lambda theta: rollout(rule, problem, theta, iterations, measures),
+        thetas,
+        batch_size=block,
     )
 
 
@@ -200,10 +231,17 @@ def observe(
 
 @eqx.filter_jit
 def reach_each(
-    rule: Rule, problem: Problem, thetas: Theta, accuracy: Array, limit: int, block: int
+    rule: Rule,
+    problem: Problem,
+    thetas: Theta,
+    targets: Float[Array, " instance"],
+    limit: int,
+    block: int,
 ) -> Reached:
-    """Iterate on every instance until it reaches the accuracy, `block` of them side by side."""
+    """Iterate on every instance until its loss is below its target, `block` side by side."""
     rule = rule.prepare()
     return jax.lax.map(
-        lambda theta: reach(rule, problem, theta, accuracy, limit), thetas, batch_size=block
+        lambda pair: reach(rule, problem, pair[0], pair[1], limit),
+        (thetas, targets),
+        batch_size=block,
     )

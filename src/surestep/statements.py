@@ -88,6 +88,7 @@ def _common_assumptions(plan: Plan) -> list[str]:
         f"the {plan.train_size} train instances are independent draws from the distribution that "
         f"new instances come from; {opened}",
         "every rollout starts at the problem's start",
+        *([f"instances are made from this stock of data alone: {plan.pool}"] if plan.pool else []),
     ]
 
 

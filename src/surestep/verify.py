@@ -13,8 +13,7 @@ from surestep.claims import Plan
 from surestep.config import RunConfig
 from surestep.errors import RunFolderError
 from surestep.experiment import Experiment
-from surestep.learning import choose_opponents
-from surestep.planning import plan_certificate
+from surestep.planning import choose_opponents, plan_run
 from surestep.problem import working_precision
 from surestep.randomness import named_key
 from surestep.records import from_plain, to_json
@@ -109,17 +108,9 @@ def _read_plan(folder: RunFolder) -> Plan:
 
 
 def _planned_again(run: _Run) -> Plan:
-    task = run.config.task(run.experiment)
-    return plan_certificate(
-        run.config.certify,
-        task.horizon,
-        run.prior,
-        task.start_losses(run.split.prior),
-        run.split.train.size,
-        list(choose_opponents(run.config.certify, run.experiment)),
-        run.experiment.goal_second_moment,
-        statistics=list(run.experiment.statistics),
-    )
+    config, experiment, split = run.config, run.experiment, run.split
+    task = config.task(experiment)
+    return plan_run(config.certify, task, experiment, run.prior, split.prior, split.train.size)
 
 
 def _same_plan(run: _Run, plan: Plan) -> Check:

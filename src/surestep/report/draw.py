@@ -1,6 +1,7 @@
 """Figure data drawn with Matplotlib, as PNG and SVG."""
 
 import io
+import itertools
 from pathlib import Path
 
 import matplotlib
@@ -41,8 +42,12 @@ def draw(figure: Figure) -> Canvas:
     canvas = Canvas(figsize=(13.5, 5.0 * rows), layout="constrained")
     FigureCanvasAgg(canvas)
     colours = _colours(figure.groups)
-    for axes, panel in zip(canvas.subplots(rows, 2).flat, figure.panels, strict=False):
-        _draw_panel(axes, panel, colours)
+    places = canvas.subplots(rows, 2).flat
+    for axes, panel in itertools.zip_longest(places, figure.panels):
+        if panel is None:
+            axes.set_axis_off()
+        else:
+            _draw_panel(axes, panel, colours)
     canvas.suptitle(figure.title)
     return canvas
 
@@ -74,6 +79,11 @@ def _draw_panel(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
         axes.text(
             0.02, 0.02, "\n".join(panel.notes), transform=axes.transAxes, fontsize=7, va="bottom"
         )
+    if panel.right:
+        beside = axes.twinx()
+        beside.set_ylabel(panel.right_label)
+        for line in panel.right:
+            beside.plot(line.x, line.y, color=colours[line.group], ls=line.dash, lw=1.0, alpha=0.8)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=7, framealpha=0.8)
 

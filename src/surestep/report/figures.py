@@ -68,6 +68,9 @@ class Panel:
     bars: list[Bars] = dataclasses.field(default_factory=list)
     marks: list[Mark] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    right: list[Line] = dataclasses.field(default_factory=list)
+    """Lines on a second axis, to the right."""
+    right_label: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,28 +84,57 @@ class Figure:
 
 
 def overview(learned: Learned) -> Figure:
-    """The paper's four panels: losses, times, histogram with the bound, success probability."""
+    """The paper's four panels: losses, times, histogram with the bound, success probability.
+
+    Where accuracies are counted from a reference, a panel of the distances to it follows.
+    """
+    panels = [
+        loss_panel(learned),
+        time_panel(learned),
+        histogram_panel(learned),
+        success_panel(learned),
+    ]
+    if learned.evaluation.above:
+        panels.append(distance_panel(learned))
     return Figure(
         name="overview",
         title=f"{learned.certificate.problem}: learned rule and classical rules on "
         f"{learned.evaluation.thresholds.size} test instances",
         groups=[*learned.evaluation.solvers, "bound", "paper"],
-        panels=[
-            loss_panel(learned),
-            time_panel(learned),
-            histogram_panel(learned),
-            success_panel(learned),
-        ],
+        panels=panels,
     )
 
 
 def loss_panel(learned: Learned) -> Panel:
     """Mean, median and the 10th to 90th percentile of the loss over the iterations."""
+    right: list[Line] = []
+    if learned.evaluation.measured:
+        steps = [float(i) for i in range(learned.evaluation.losses.shape[2])]
+        for name, watched in zip(
+            learned.evaluation.solvers, learned.evaluation.measures, strict=True
+        ):
+            right.append(Line(name, name, steps, watched[0].mean(axis=0).tolist(), "dashdot"))
+    return dataclasses.replace(
+        _iterations_panel(learned, "Loss over iterations", "loss", learned.evaluation.losses),
+        right=right,
+        right_label=f"{learned.evaluation.measured[0]}, mean (dash-dotted)" if right else "",
+    )
+
+
+def distance_panel(learned: Learned) -> Panel:
+    """How far losses are above their references."""
+    evaluation = learned.evaluation
+    distances = evaluation.losses - evaluation.references[:, None]
+    label = f"loss above {evaluation.above}"
+    return _iterations_panel(learned, f"Distance to {evaluation.above}", label, distances)
+
+
+def _iterations_panel(learned: Learned, title: str, label: str, curves: np.ndarray) -> Panel:
     evaluation, horizon = learned.evaluation, learned.task.horizon
-    steps = [float(i) for i in range(evaluation.losses.shape[2])]
+    steps = [float(i) for i in range(curves.shape[2])]
     lines: list[Line] = []
     bands: list[Band] = []
-    for name, losses in zip(evaluation.solvers, evaluation.losses, strict=True):
+    for name, losses in zip(evaluation.solvers, curves, strict=True):
         # "lower" and "higher" pick actual losses: nothing is interpolated towards infinity.
         low = np.quantile(losses, 0.1, axis=0, method="lower")
         high = np.quantile(losses, 0.9, axis=0, method="higher")
@@ -115,9 +147,9 @@ def loss_panel(learned: Learned) -> Panel:
         for name, losses in zip(evaluation.solvers, evaluation.losses, strict=True)
     }
     return Panel(
-        title="Loss over iterations",
+        title=title,
         x_label="iteration",
-        y_label="loss",
+        y_label=label,
         y_scale="log",
         lines=lines,
         bands=bands,

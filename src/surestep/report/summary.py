@@ -31,6 +31,8 @@ def _accuracy_table(learned: Learned) -> list[str]:
         "Gradient evaluations (median) and seconds (all instances, one at a time / as a batch):",
         f"{'':<22}" + "".join(f"{'to ' + format(a, 'g'):>32}" for a in evaluation.accuracies),
     ]
+    if evaluation.above:
+        lines[0] = lines[0].removesuffix(":") + f", counted from {evaluation.above}:"
     for s, name in enumerate(evaluation.solvers):
         cells = []
         for a in range(len(evaluation.accuracies)):

@@ -15,13 +15,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from surestep.constraint import SuccessEstimate
 from surestep.errors import ConfigurationError
+from surestep.experiment import Accuracies
 from surestep.goal import reached
 from surestep.problem import Problem, instance, working_precision
 from surestep.progress import Reporter, Silence
-from surestep.rollout import Reached, reach, reach_each, rollouts
+from surestep.rollout import Measure, Reached, reach, reach_each, rollouts
 from surestep.rule import Rule, require_fit
 from surestep.split import TestSet
 from surestep.store import axes
@@ -53,7 +55,12 @@ class Evaluated:
 
     losses: np.ndarray = dataclasses.field(metadata=axes("solver", "instance", "iteration"))
     gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "instance", "iteration"))
+    measures: np.ndarray = dataclasses.field(
+        metadata=axes("solver", "measure", "instance", "iteration")
+    )
     thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
+    references: np.ndarray = dataclasses.field(metadata=axes("instance"))
+    """The losses that accuracies are counted from."""
     reach_iterations: np.ndarray = dataclasses.field(
         metadata=axes("solver", "accuracy", "instance")
     )
@@ -63,17 +70,11 @@ class Evaluated:
     seconds_batch: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy"))
     solvers: list[str]
     accuracies: list[float]
+    above: str
+    """What the references are, in words."""
+    measured: list[str]
+    """What the measures are."""
     success: SuccessEstimate
-
-
-def choose_baselines(settings: EvaluateSettings, available: Mapping[str, Rule]) -> dict[str, Rule]:
-    """The opponents that the settings name."""
-    for name in settings.baselines:
-        if name not in available:
-            raise ConfigurationError(
-                f"there is no baseline {name!r}: choose from {', '.join(available)}"
-            )
-    return {name: available[name] for name in settings.baselines or available}
 
 
 def evaluate(
@@ -81,30 +82,42 @@ def evaluate(
     task: Task,
     rule: Rule,
     baselines: Mapping[str, Rule],
-    accuracies: tuple[float, ...],
+    accuracies: Accuracies,
     data: TestSet,
+    measures: Mapping[str, Measure] | None = None,
     report: Reporter | None = None,
 ) -> Evaluated:
     """Run the learned rule and its opponents on every test instance."""
     settings.validate()
-    report = report or Silence()
-    solvers = {LEARNED: rule, **choose_baselines(settings, baselines)}
+    report, measures = report or Silence(), measures or {}
+    solvers = {LEARNED: rule, **baselines}
     for solver in solvers.values():
         require_fit(solver, task.problem)
+    references = accuracies.references(data.thetas, data.size)
     per_solver: list[dict[str, np.ndarray]] = []
-    steps = len(solvers) * (1 + len(accuracies))
+    steps = len(solvers) * (1 + len(accuracies.values))
     with working_precision(task.problem), report.stage("evaluate", steps, "runs") as bar:
         for name, solver in solvers.items():
             shown = rollouts(
-                solver, task.problem, data.thetas, settings.factor * task.horizon, task.block
+                solver,
+                task.problem,
+                data.thetas,
+                settings.factor * task.horizon,
+                task.block,
+                tuple(measures.values()),
             )
             bar.advance(1, name)
             timed = []
-            for accuracy in accuracies:
-                timed.append(_timed(solver, task, data, accuracy, settings.limit))
+            for accuracy in accuracies.values:
+                timed.append(_timed(solver, task, data, references + accuracy, settings.limit))
                 bar.advance(1, f"{name} to {accuracy:g}")
+            watched = [np.asarray(one, np.float64) for one in shown.measures]
             per_solver.append(
-                {"losses": np.asarray(shown.losses, np.float64), "gradients": shown.gradients}
+                {
+                    "losses": np.asarray(shown.losses, np.float64),
+                    "gradients": np.asarray(shown.gradients),
+                    "measures": np.array(watched).reshape(len(watched), *shown.losses.shape),
+                }
                 | {key: np.stack([one[key] for one in timed]) for key in timed[0]}
             )
     stacked = {key: np.stack([one[key] for one in per_solver]) for key in per_solver[0]}
@@ -113,30 +126,32 @@ def evaluate(
     return Evaluated(
         **stacked,
         thresholds=threshold,
+        references=references,
         solvers=list(solvers),
-        accuracies=list(accuracies),
+        accuracies=list(accuracies.values),
+        above=accuracies.above,
+        measured=list(measures),
         success=task.constraint.assess(successes, data.size),
     )
 
 
 def _timed(
-    rule: Rule, task: Task, data: TestSet, accuracy: float, limit: int
+    rule: Rule, task: Task, data: TestSet, wanted: Float[np.ndarray, " instance"], limit: int
 ) -> dict[str, np.ndarray]:
-    """Bring every instance to an accuracy, first one by one, then side by side."""
-    dtype = jnp.result_type(float)
-    target = jnp.asarray(accuracy, dtype)
+    """Bring every instance to its target, first one by one, then side by side."""
+    targets = jnp.asarray(wanted, jnp.result_type(float))
     arrays, rest = _split((rule, task.problem))
     thetas = [instance(data.thetas, i) for i in range(data.size)]
-    jax.block_until_ready(_reach_one(arrays, thetas[0], target, rest, limit))
+    jax.block_until_ready(_reach_one(arrays, thetas[0], targets[0], rest, limit))
     seconds, ends = [], []
-    for theta in thetas:
+    for theta, target in zip(thetas, targets, strict=True):
         began = time.perf_counter()
         end = jax.block_until_ready(_reach_one(arrays, theta, target, rest, limit))
         seconds.append(time.perf_counter() - began)
         ends.append(end)
-    batch = (rule, task.problem, data.thetas, target, limit, task.block)
-    # One iteration suffices to compile: the limit is an argument of the loop, not of its program.
-    jax.block_until_ready(reach_each(*batch[:3], jnp.asarray(jnp.inf, dtype), *batch[4:]))
+    batch = (rule, task.problem, data.thetas, targets, limit, task.block)
+    # A target that the start meets compiles the same program and takes no time.
+    jax.block_until_ready(reach_each(*batch[:3], jnp.full_like(targets, jnp.inf), *batch[4:]))
     began = time.perf_counter()
     jax.block_until_ready(reach_each(*batch))
     together = time.perf_counter() - began
