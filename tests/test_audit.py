@@ -4,6 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
 from surestep.audit import (
     FAMILIES,
@@ -17,7 +20,14 @@ from surestep.audit import (
 )
 from surestep.bounds import budget, uniform
 from surestep.bounds.kl import binomial_upper
-from surestep.bounds.uniform import Form, bet, posterior_upper, sample_uppers
+from surestep.bounds.uniform import (
+    Form,
+    bet,
+    most_above,
+    posterior_upper,
+    quantile_uppers,
+    sample_uppers,
+)
 from surestep.claims import Claim, values
 from surestep.errors import ConfigurationError
 from surestep.statements import Basis, rigorous_statements
@@ -205,6 +215,43 @@ def test_weights_that_underflow_certify_nothing_and_break_nothing():
         uppers = sample_uppers(np.zeros((1, 2)), 10, log_prior, 0.1, form)[0]
         assert uppers[1] == pytest.approx(1.0)
         assert uppers[0] < 1
+
+
+@pytest.mark.parametrize(("size", "share"), [(20, 0.5), (60, 0.8), (60, 0.95)])
+def test_certified_quantiles_are_false_as_rarely_as_they_say(size, share):
+    """Ties and a jump at the quantile itself, the hardest case, and a prior of two."""
+    random = np.random.default_rng(2)
+    epsilon, repeats, log_prior = 0.2, 4000, np.log([0.7, 0.3])
+    below = share - 1e-9
+    false = 0
+    for _ in range(repeats):
+        losses = np.where(random.random((2, size)) < below, 1.0, 2.0)
+        # A certified loss of 1 is a lie: fewer than `share` are that small.
+        false += np.any(quantile_uppers(losses, share, log_prior, epsilon) < 2)
+    assert false / repeats <= epsilon + 4 * np.sqrt(epsilon / repeats)
+    assert false > 0
+
+
+def test_quantiles_of_few_instances_or_light_weights_are_not_certified():
+    losses = np.arange(20.0)[None].repeat(2, axis=0)
+    found = quantile_uppers(losses, 0.5, np.array([0.0, -1e5]), 0.05)
+    assert np.isfinite(found[0])
+    assert np.isinf(found[1])
+    assert np.isinf(quantile_uppers(losses[:1, :3], 0.8, np.zeros(1), 0.05)[0])
+    # Infinite losses are the largest, no more.
+    losses[0, :2] = np.inf
+    assert np.isfinite(quantile_uppers(losses[:1], 0.5, np.zeros(1), 0.05)[0])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 300), st.floats(0.05, 0.95), st.floats(1e-6, 0.5))
+def test_the_count_above_a_quantile_is_the_largest_provable(size, share, level):
+    (count,) = most_above(size, share, (level,))
+    if count >= 0:
+        assert stats.binom.cdf(count, size, 1 - share) <= level
+    assert count + 1 == size or stats.binom.cdf(count + 1, size, 1 - share) > level * (1 - 1e-6)
+    assert most_above(size, share, (level / 2,))[0] <= count
+    assert most_above(2 * size, share, (level,))[0] / (2 * size) >= count / size - 1 / size
 
 
 def test_only_coin_flips_get_the_binomial_bound():

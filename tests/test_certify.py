@@ -117,17 +117,36 @@ def test_levels_hold_for_all_pairs_at_once():
         losses = FOUND.losses[FOUND.mode, :, list(PLAN.iterations).index(iteration)]
         for j, tolerance in enumerate(claim.tolerances):
             k = int(np.sum(losses > tolerance))
-            expected = stats.beta.ppf(1 - level(claim.name) / pairs, k + 1, N - k) if k < N else 1
+            paid = level(claim.name) / 2 / pairs
+            expected = stats.beta.ppf(1 - paid, k + 1, N - k) if k < N else 1
             assert found["above"][i][j] == pytest.approx(expected, rel=1e-9)
-    # Quantiles and first hits are read off the table.
+    # First hits are read off the table.
     for share in (0.5, 0.8):
-        row = np.array(found["above"][-1])
-        good = np.array(claim.tolerances)[row <= 1 - share]
-        assert found["quantiles"][f"{share:g}"][-1] == (good.min() if good.size else None)
         for j in range(len(claim.tolerances)):
             column = np.array(found["above"])[:, j]
             first = [t for t, u in zip(claim.iterations, column, strict=True) if u <= 1 - share]
             assert found["first_hits"][f"{share:g}"][j] == (first[0] if first else None)
+
+
+def test_quantiles_are_order_statistics_or_losses_of_the_plan():
+    claim = next(c for c in PLAN.claims if c.kind == "levels")
+    found = statement(claim.name)
+    last = len(claim.iterations) - 1
+    for share in claim.quantiles:
+        for i, iteration in enumerate(claim.iterations):
+            losses = np.sort(FOUND.losses[FOUND.mode, :, list(PLAN.iterations).index(iteration)])
+            part = 0.5 if i == last else 0.5 / last
+            paid = level(claim.name) / 2 / len(claim.quantiles) * part
+            # The smallest k for which k losses below the quantile are improbable enough.
+            k = next((k for k in range(N + 1) if stats.binom.sf(k - 1, N, share) <= paid), N + 1)
+            ranked = losses[k - 1] if k <= N else np.inf
+            row = np.array(found.details["above"][i])
+            read_off = np.min(np.array(claim.tolerances)[row <= 1 - share], initial=np.inf)
+            expected = min(ranked, read_off)
+            shown = found.details["quantiles"][f"{share:g}"][i]
+            assert shown == (expected if np.isfinite(expected) else None)
+    assert found.value == found.details["quantiles"]["0.8"][-1]
+    assert found.posterior_value >= found.value
 
 
 def test_the_sublevel_statement_uses_lower_bounds_and_the_declared_moment():

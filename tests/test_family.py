@@ -21,6 +21,7 @@ from surestep.bounds import (
 )
 from surestep.bounds.family import best_lambda, quadratic
 from surestep.bounds.kl import binary_kl, kl_upper, log_kl_moment, pac_bayes_kl
+from surestep.bounds.logarithms import log_sum_exp
 from surestep.errors import ConfigurationError
 from surestep.stages.sample import sublevel_risks
 
@@ -309,3 +310,18 @@ def test_coverage_of_an_interval_where_the_slope_is_known():
 
 def test_natural_parameters_of_the_paper():
     np.testing.assert_array_equal(quadratic(0.5)(3.0), [3.0, -4.5])
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [1e4, 1e4 - 1],
+        [-1e4, -1e4],
+        [-np.inf, 0.3],
+        [-np.inf, -np.inf],
+        [np.inf, 0.0],
+        [[0.1, 5], [2, -np.inf]],
+    ],
+)
+def test_sums_of_exponentials(terms):
+    np.testing.assert_allclose(log_sum_exp(np.array(terms)), logsumexp(terms, axis=0), rtol=1e-14)

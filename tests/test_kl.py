@@ -10,6 +10,7 @@ from scipy import stats
 from surestep.bounds.kl import (
     binary_kl,
     binomial_lower,
+    binomial_tail,
     binomial_upper,
     divergence,
     kl_lower,
@@ -87,6 +88,18 @@ def test_binomial_bounds_are_sure_at_levels_where_the_librarys_inverse_fails():
         assert mpmath.betainc(trials - k, k + 1, 0, 1 - bound, regularized=True) <= level
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.data(), st.floats(0, 1))
+def test_binomial_tails_are_rounded_up(trials, data, p):
+    k = data.draw(st.integers(0, trials))
+    found = float(binomial_tail(k, trials, p))
+    if k == trials:
+        assert found == 1
+        return
+    exact = mpmath.betainc(trials - k, k + 1, 0, 1 - mpmath.mpf(p), regularized=True)
+    assert exact <= found <= max(exact * (1 + mpmath.mpf(1e-8)), mpmath.mpf(1e-289))
+
+
 @pytest.mark.parametrize("size", [1, 2, 8, 50, 250, 10_000])
 def test_the_moment_is_the_exact_sum(size):
     exact = mpmath.mpf(0)
@@ -148,6 +161,8 @@ def test_bounds_fall_with_size_and_rise_with_confidence(mean, size, level):
         lambda: mean_upper(0.1, 10, 0.0),
         lambda: mean_upper(0.1, 10, 1.0),
         lambda: binomial_upper(11, 10, 0.05),
+        lambda: binomial_tail(11, 10, 0.05),
+        lambda: binomial_tail(1, 10, 1.5),
         lambda: pac_bayes_kl(0.1, -1.0, 10, 0.05),
     ],
 )

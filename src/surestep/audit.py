@@ -18,12 +18,14 @@ from surestep.bounds.uniform import bet
 from surestep.certificate import Statement
 from surestep.claims import DECADES, Claim, Evidence, Plan, values
 from surestep.goal import reached
-from surestep.planning import SHARES
+from surestep.planning import QUANTILES, SHARES
 from surestep.stages.certify import paper_posterior
 from surestep.stages.sample import Sampled
 from surestep.statements import Basis, rigorous_statements
 
 ITERATIONS = (0, 5, 10)
+SLACK = 1e-12
+"""What rounding may add to a truth."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,7 @@ class AuditFamily:
                 "binomial",
                 iterations=ITERATIONS[1:],
                 tolerances=self.tolerances,
+                quantiles=QUANTILES,
             ),
             Claim("sublevel", "sublevel", "binomial", constant=self.second_moment),
             Claim("faster", "faster", "binomial", tolerances=(self.target,), opponent="other"),
@@ -240,7 +243,9 @@ def audit(
         statements, log_posterior, deployed = certifier(family, plan, evidence)
         weights = np.exp(normalised(log_posterior))
         for c, statement in enumerate(statements):
-            wrong, gap = _judge(plan.claims[c], statement, truths[names[c]], weights, deployed)
+            wrong, gap = _judge(
+                family, plan.claims[c], statement, truths[names[c]], weights, deployed
+            )
             false[repeat, c], loose[repeat, c] = wrong, gap
     ledger = plan.ledger
     single = [
@@ -275,7 +280,12 @@ def _truth(claim: Claim, plan: Plan, family: AuditFamily) -> np.ndarray:
 
 
 def _judge(
-    claim: Claim, statement: Statement, truth: np.ndarray, weights: np.ndarray, deployed: int
+    family: AuditFamily,
+    claim: Claim,
+    statement: Statement,
+    truth: np.ndarray,
+    weights: np.ndarray,
+    deployed: int,
 ) -> tuple[bool, float]:
     """Whether a statement is false, for the deployed sample or the posterior, and how loose."""
     point, average = truth[:, deployed], truth @ weights
@@ -289,22 +299,38 @@ def _judge(
     if claim.kind == "advantage":
         point, average = -DECADES * (1 - 2 * point), -DECADES * (1 - 2 * average)
         bounds, drawn = -bounds, -drawn
-    slack = 1e-12
-    if claim.kind == "levels" and _false_quantile(claim, statement, point):
-        return True, float(np.mean(bounds - point))
-    wrong = np.any(point > bounds + slack) or np.any(average > drawn + slack)
+    wrong = np.any(point > bounds + SLACK) or np.any(average > drawn + SLACK)
+    if claim.kind == "levels":
+        wrong |= _false_quantile(family, claim, statement, weights, deployed)
+        wrong |= _false_hit(claim, statement, point)
     return bool(wrong), float(np.mean(bounds - point))
 
 
-def _false_quantile(claim: Claim, statement: Statement, truth: np.ndarray) -> bool:
-    """Whether a certified quantile or first hit promises more than is true."""
+def _false_quantile(
+    family: AuditFamily,
+    claim: Claim,
+    statement: Statement,
+    weights: np.ndarray,
+    deployed: int,
+) -> bool:
+    """Whether fewer instances than promised end at or below a certified loss."""
+    who = {"quantiles": np.eye(len(weights))[deployed], "quantiles_posterior": weights}
+    for name, drawn in who.items():
+        for share, losses in statement.details[name].items():
+            for iteration, loss in zip(claim.iterations, losses, strict=True):
+                if loss is None:
+                    continue
+                below = family.table.losses[:, :, ITERATIONS.index(iteration)] <= loss
+                if drawn @ (below @ family.chances) < float(share) - SLACK:
+                    return True
+    return False
+
+
+def _false_hit(claim: Claim, statement: Statement, truth: np.ndarray) -> bool:
+    """Whether a certified first hit promises more than is true."""
     table = truth.reshape(len(claim.iterations), len(claim.tolerances))
-    for share, losses in statement.details["quantiles"].items():
-        for row, loss in zip(table, losses, strict=True):
-            if loss is not None and row[claim.tolerances.index(loss)] > 1 - float(share) + 1e-12:
-                return True
     for share, hits in statement.details["first_hits"].items():
         for column, hit in zip(table.T, hits, strict=True):
-            if hit is not None and column[claim.iterations.index(hit)] > 1 - float(share) + 1e-12:
+            if hit is not None and column[claim.iterations.index(hit)] > 1 - float(share) + SLACK:
                 return True
     return False

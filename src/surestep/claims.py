@@ -6,6 +6,7 @@ is written down and hashed before the train set is opened.
 """
 
 import dataclasses
+import functools
 import hashlib
 from typing import Literal
 
@@ -41,6 +42,8 @@ class Claim:
     """`levels`: after how many iterations."""
     tolerances: tuple[float, ...] = ()
     """`levels`: below which losses. `faster`: the one loss to reach."""
+    quantiles: tuple[float, ...] = ()
+    """`levels`: for which shares of new instances a loss is certified, whatever it turns out."""
     opponent: str = ""
     """`faster` and `advantage`: against whom. `statistic`: which."""
 
@@ -65,7 +68,7 @@ class Plan:
     pool: str = ""
     """The stock of data that instances are made from, if there is one."""
 
-    @property
+    @functools.cached_property
     def ledger(self) -> Ledger:
         """The budget; made anew, so that shares that do not add up are found."""
         ledger = Ledger(self.epsilon)
@@ -79,7 +82,7 @@ class Plan:
         wanted = {t for claim in self.claims if claim.kind == "faster" for t in claim.tolerances}
         return tuple(sorted(wanted, reverse=True))
 
-    @property
+    @functools.cached_property
     def sha256(self) -> str:
         """The plan's hash."""
         return hashlib.sha256(to_json(self).encode()).hexdigest()

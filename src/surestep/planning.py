@@ -23,13 +23,16 @@ SHARES: dict[Kind, float] = {
     "goal": 1.0,
     "ratio": 1.0,
     "clipped": 1.0,
-    "levels": 2.0,
+    "levels": 3.0,
     "sublevel": 1.0,
     "faster": 0.5,
     "advantage": 0.5,
     "statistic": 1.0,
 }
 """How epsilon is divided: in proportion to these weights, over the claims that are made."""
+
+QUANTILES = (0.5, 0.8, 0.9, 0.95)
+"""Shares of new instances for which a loss is certified at every iteration of the plan."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +184,7 @@ def _claims(
             form("levels"),
             iterations=tuple(at),
             tolerances=_tolerances(settings, prior, start_losses),
+            quantiles=QUANTILES,
         ),
     ]
     if goal_second_moment is not None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from surestep.bounds import sublevel_family
-from surestep.bounds.uniform import posterior_upper, sample_uppers
+from surestep.bounds import normalised, sublevel_family
+from surestep.bounds.uniform import posterior_upper, quantile_uppers, sample_uppers
 from surestep.certificate import (
     SCHEMA,
     Certificate,
@@ -22,8 +22,8 @@ from surestep.rule import Rule, solver_fingerprint
 from surestep.split import Split
 from surestep.stages.certify import Certified
 
-QUANTILES = (0.5, 0.8, 0.9, 0.95)
-"""Shares of new instances for which certified losses are read off the levels."""
+HEADLINE = 0.8
+"""The share of new instances whose certified loss is a certificate's headline."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +41,19 @@ def rigorous_statements(basis: Basis) -> list[Statement]:
     return [_MAKERS[claim.kind](claim, basis) for claim in basis.plan.claims]
 
 
-def _uppers(claim: Claim, basis: Basis) -> tuple[np.ndarray, np.ndarray]:
-    """Upper bounds for the deployed rule and for the posterior, one a statistic."""
+def _uppers(claim: Claim, basis: Basis, part: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Upper bounds for the deployed rule and for the posterior, one a statistic.
+
+    `part` of the claim's share of epsilon pays for them.
+    """
     plan = basis.plan
     means = values(claim, plan, basis.evidence).mean(axis=2)
     # All statistics of a claim hold at once: they divide its share.
-    share = plan.ledger.of(claim.name) / len(means)
+    share = part * plan.ledger.of(claim.name) / len(means)
     common = (plan.train_size, np.array(plan.log_prior))
-    point = sample_uppers(means, *common, share, claim.form)[:, basis.deployed]
-    posterior = posterior_upper(means, *common, basis.log_posterior, share, claim.form)
-    return point, posterior
+    uppers = sample_uppers(means, *common, share, claim.form)
+    posterior = posterior_upper(means, *common, basis.log_posterior, share, claim.form, uppers)
+    return uppers[:, basis.deployed], posterior
 
 
 def _statement(
@@ -122,38 +125,72 @@ def _clipped(claim: Claim, basis: Basis) -> Statement:
 
 
 def _levels(claim: Claim, basis: Basis) -> Statement:
+    """Half of the share pays for the pairs of iteration and loss, half for the quantiles."""
     shape = (len(claim.iterations), len(claim.tolerances))
-    point, posterior = (v.reshape(shape) for v in _uppers(claim, basis))
-    quantiles = {
-        f"{share:g}": [_smallest(claim.tolerances, row, share) for row in point]
-        for share in QUANTILES
-    }
-    final = quantiles["0.8"][-1]
-    found = final is not None
+    point, posterior = (v.reshape(shape) for v in _uppers(claim, basis, 0.5))
+    ranked, drawn = _quantiles(claim, basis, 0.5)
+    # Both hold at once, so the smaller one does.
+    certified = np.minimum(ranked, _read_off(claim, point))
+    certified_posterior = np.minimum(drawn, _read_off(claim, posterior))
+    headline = claim.quantiles.index(HEADLINE)
+    final = float(certified[headline, -1])
     return _statement(
-        claim, basis,
-        float(final) if final is not None else float("inf"),
-        float(_smallest(claim.tolerances, posterior[-1], 0.8) or np.inf),
-        f"at least 80% of new instances end with a loss of at most {rounded_up(float(final or 0))} "
-        f"after {basis.plan.horizon} iterations of the deployed rule (details: all "
-        f"{shape[0] * shape[1]} pairs of iteration and loss, at once)."
-        if found
-        else "no loss of the plan is certified for 80% of new instances.",
+        claim, basis, final, float(certified_posterior[headline, -1]),
+        f"at least {percent(HEADLINE)} of new instances end with a loss of at most "
+        f"{rounded_up(final)} after {basis.plan.horizon} iterations of the deployed rule (details: "
+        f"{certified.size} such quantiles, and all {point.size} pairs of iteration and loss, at "
+        "once)."
+        if np.isfinite(final)
+        else f"no loss is certified for {percent(HEADLINE)} of new instances.",
         iterations=list(claim.iterations),
         tolerances=list(claim.tolerances),
         above=point.tolist(),
         above_posterior=posterior.tolist(),
-        quantiles=quantiles,
+        quantiles=_by_share(claim, certified),
+        quantiles_posterior=_by_share(claim, certified_posterior),
         first_hits=_first_hits(claim, point),
     )  # fmt: skip
 
 
-def _smallest(
-    tolerances: tuple[float, ...], above: Float[np.ndarray, " tolerance"], share: float
-) -> float | None:
-    """The smallest tolerance that at least this share of instances is certified to be below."""
-    good = [t for t, u in zip(tolerances, above, strict=True) if u <= 1 - share]
-    return min(good) if good else None
+def _quantiles(claim: Claim, basis: Basis, part: float) -> tuple[np.ndarray, np.ndarray]:
+    """Certified losses by share and iteration, for the deployed rule and for the posterior.
+
+    The last iteration has half of what is spent, the others the rest in equal parts.
+    """
+    plan, losses = basis.plan, basis.evidence.losses
+    earlier = len(claim.iterations) - 1
+    weights = np.array([*[0.5 / max(earlier, 1)] * earlier, 0.5 if earlier else 1.0])
+    spent = part * plan.ledger.of(claim.name) / len(claim.quantiles) * weights
+    log_prior = np.array(plan.log_prior)
+    point = np.empty((len(claim.quantiles), len(claim.iterations)))
+    drawn = np.empty_like(point)
+    held = np.exp(normalised(basis.log_posterior)) > 0
+    for i, iteration in enumerate(claim.iterations):
+        seen = losses[:, :, plan.iterations.index(iteration)]
+        for s, share in enumerate(claim.quantiles):
+            uppers = quantile_uppers(seen, share, log_prior, float(spent[i]))
+            # A drawn rule is below what all that can be drawn are below.
+            point[s, i], drawn[s, i] = uppers[basis.deployed], uppers[held].max()
+    return point, drawn
+
+
+def _read_off(claim: Claim, above: Float[np.ndarray, "iteration tolerance"]) -> np.ndarray:
+    """The smallest loss of the plan that each share is certified to be below, if any is."""
+    tolerances = np.array(claim.tolerances)
+    return np.array(
+        [
+            [np.min(tolerances[row <= 1 - share], initial=np.inf) for row in above]
+            for share in claim.quantiles
+        ]
+    )
+
+
+def _by_share(claim: Claim, losses: np.ndarray) -> dict[str, list[float | None]]:
+    """Certified losses over the iterations, by share; nothing where none is certified."""
+    return {
+        f"{share:g}": [float(loss) if np.isfinite(loss) else None for loss in row]
+        for share, row in zip(claim.quantiles, losses, strict=True)
+    }
 
 
 def _first_hits(
@@ -161,7 +198,7 @@ def _first_hits(
 ) -> dict[str, list[int | None]]:
     """Iterations within which a share of instances is certified to reach each tolerance."""
     hits: dict[str, list[int | None]] = {}
-    for share in QUANTILES:
+    for share in claim.quantiles:
         hits[f"{share:g}"] = [
             next((t for t, u in zip(claim.iterations, column, strict=True) if u <= 1 - share), None)
             for column in above.T

@@ -19,8 +19,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 from scipy import optimize
-from scipy.special import logsumexp
 
+from surestep.bounds.logarithms import log_sum_exp
 from surestep.errors import ConfigurationError
 
 Vector = Float[np.ndarray, " sample"]
@@ -35,7 +35,7 @@ def normalised(log_weights: Vector) -> Vector:
     log_weights = np.asarray(log_weights, np.float64)
     if log_weights.ndim != 1 or log_weights.size == 0:
         raise ConfigurationError("a prior needs one log-weight for each of at least one sample")
-    total = logsumexp(log_weights)
+    total = log_sum_exp(log_weights)
     if not np.isfinite(total):
         raise ConfigurationError("a prior needs at least one positive weight, and finite ones")
     return log_weights - total
@@ -76,9 +76,19 @@ class Family:
         """`<eta(lambda), T(j)>` for every sample."""
         return np.asarray(self.statistics, np.float64) @ self.natural(lambda_)
 
+    def naturals(
+        self, lambdas: Float[np.ndarray, " lambda"]
+    ) -> tuple[Float[np.ndarray, " lambda"], Float[np.ndarray, "sample lambda"]]:
+        """For every lambda the first natural parameter, which must be positive, and exponents."""
+        eta = np.stack([self.natural(float(lambda_)) for lambda_ in lambdas], axis=1)
+        if not np.all(eta[0] > 0):
+            raise ConfigurationError("the first natural parameter must be positive")
+        # Not a matrix product: its kernels multiply padding, which infinite statistics spoil.
+        return eta[0], np.sum(np.asarray(self.statistics, np.float64)[:, :, None] * eta, axis=1)
+
     def log_partition(self, lambda_: float) -> float:
         """`kappa`: the logarithm of the prior's expectation of the exponentials."""
-        return float(logsumexp(normalised(self.log_prior) + self.exponents(lambda_)))
+        return float(log_sum_exp(normalised(self.log_prior) + self.exponents(lambda_)))
 
     def log_posterior(self, lambda_: float) -> Vector:
         """The Gibbs posterior: no posterior has a smaller bound at this lambda."""
@@ -86,15 +96,20 @@ class Family:
 
     def bound(self, lambda_: float, price: float) -> float:
         """`F(lambda) = (price - kappa(lambda)) / eta_1(lambda)`, the Gibbs posterior's bound."""
-        first = self.natural(lambda_)[0]
-        if not first > 0:
-            raise ConfigurationError("the first natural parameter must be positive")
-        return (price - self.log_partition(lambda_)) / float(first)
+        return float(self.bounds(np.array([lambda_]), price)[0])
+
+    def bounds(
+        self, lambdas: Float[np.ndarray, " lambda"], price: float
+    ) -> Float[np.ndarray, " lambda"]:
+        """`F` at several lambdas."""
+        first, exponents = self.naturals(lambdas)
+        kappa = log_sum_exp(normalised(self.log_prior)[:, None] + exponents)
+        return (price - kappa) / first
 
     def minimise_on_set(self, lambdas: Float[np.ndarray, " lambda"], epsilon: float) -> Minimum:
         """The smallest bound over a finite set, which pays the logarithm of its size."""
         price = np.log(len(lambdas) / checked_epsilon(epsilon))
-        values = np.array([self.bound(float(lambda_), price) for lambda_ in lambdas])
+        values = self.bounds(lambdas, price)
         return self._minimum(float(lambdas[np.argmin(values)]), price, values)
 
     def minimise_on_interval(
@@ -113,7 +128,7 @@ class Family:
         pieces = pieces or max(1, round(lipschitz * (high - low)))
         price = np.log(pieces / checked_epsilon(epsilon)) + lipschitz * (high - low) / pieces
         grid = np.geomspace(low, high, 200)
-        values = np.array([self.bound(float(lambda_), price) for lambda_ in grid])
+        values = self.bounds(grid, price)
         best = int(np.argmin(values))
         around = grid[max(best - 1, 0)], grid[min(best + 1, 199)]
         refined = optimize.minimize_scalar(
@@ -140,11 +155,8 @@ class Family:
         price = np.log(len(lambdas) / checked_epsilon(epsilon)) + float(
             weights @ (log_q[held] - prior)
         )
-        return min(
-            (price - float(weights @ self.exponents(float(lambda_))[held]))
-            / float(self.natural(float(lambda_))[0])
-            for lambda_ in lambdas
-        )
+        first, exponents = self.naturals(lambdas)
+        return float(np.min((price - weights @ exponents[held]) / first))
 
     def point_bound(
         self, sample: int, lambdas: Float[np.ndarray, " lambda"], epsilon: float

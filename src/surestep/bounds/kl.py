@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import special
 
+from surestep.bounds.logarithms import log_sum_exp
 from surestep.errors import ConfigurationError
 
 # Larger than the rounding error of `binary_kl`, relative and absolute.
@@ -27,16 +28,37 @@ def kl_upper(mean: Numbers | float, radius: Numbers | float) -> Numbers:
     mean, radius = np.broadcast_arrays(np.asarray(mean, np.float64), np.asarray(radius, np.float64))
     _require(np.all((mean >= 0) & (mean <= 1)), "means must lie in [0, 1]")
     _require(np.all(radius >= 0), "a radius must not be negative")
+
+    def beyond(p: Numbers) -> Numbers:
+        return binary_kl(mean, p) * (1 - _RELATIVE) - _ABSOLUTE >= radius
+
     inside, outside = mean.copy(), np.ones_like(mean)
+    # Around a good guess the search is short, but the guess itself proves nothing.
+    width = _near_kl_upper(mean, radius) - mean
+    for factor in (1 - 1e-11, 1 + 1e-11):
+        near = np.clip(mean + factor * width, mean, 1.0)
+        far = beyond(near)
+        outside = np.where(far, np.minimum(near, outside), outside)
+        inside = np.where(far, inside, np.maximum(near, inside))
     # Halving ends between neighbouring floats; near 0 that takes up to 1100 halvings.
     for _ in range(1100):
         middle = 0.5 * (inside + outside)
         if np.all((middle <= inside) | (middle >= outside)):
             break
-        beyond = binary_kl(mean, middle) * (1 - _RELATIVE) - _ABSOLUTE >= radius
-        outside = np.where(beyond, middle, outside)
-        inside = np.where(beyond, inside, middle)
+        far = beyond(middle)
+        outside = np.where(far, middle, outside)
+        inside = np.where(far, inside, middle)
     return outside
+
+
+def _near_kl_upper(mean: Numbers, radius: Numbers) -> Numbers:
+    """Newton's method from Pinsker's bound: the relative entropy is convex and rises there."""
+    p = np.minimum(mean + np.sqrt(0.5 * radius), 1 - 1e-16)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for _ in range(12):
+            p = p - (binary_kl(mean, p) - radius) * p * (1 - p) / (p - mean)
+        guess = np.where(mean > 0, p, -np.expm1(-radius))
+    return np.where((guess > mean) & (guess < 1), guess, 1.0)
 
 
 def kl_lower(mean: Numbers | float, radius: Numbers | float) -> Numbers:
@@ -65,10 +87,22 @@ def binomial_upper(
     # The library's inverse fails at extreme levels: where going forward does not confirm it,
     # Chernoff's bound, which is never below the exact one, takes its place.
     confirmed = special.betaincc(k + 1, rest, bound) <= np.asarray(level)
-    safe = np.where(
-        confirmed, bound, kl_upper(np.minimum(k / trials, 1.0), -np.log(level) / trials)
-    )
-    return np.where(k == trials, 1.0, safe)
+    if not np.all(confirmed | (k == trials)):
+        chernoff = kl_upper(np.minimum(k / trials, 1.0), -np.log(level) / trials)
+        bound = np.where(confirmed, bound, chernoff)
+    return np.where(k == trials, 1.0, bound)
+
+
+def binomial_tail(
+    successes: Int[np.ndarray, "..."] | int, trials: int, probability: float
+) -> Numbers:
+    """The probability of so many successes or fewer in so many trials, rounded up."""
+    _require(0 <= probability <= 1, "a probability must lie in [0, 1]")
+    k = np.asarray(successes, np.float64)
+    _require(np.all((k >= 0) & (k <= _sized(trials))), "successes must lie in [0, trials]")
+    tail = special.betaincc(k + 1, np.maximum(trials - k, 0.5), probability)
+    # Far above the library's error, far below anything that decides; underflow proves nothing.
+    return np.where(k == trials, 1.0, np.minimum(np.maximum(tail, 1e-290) * (1 + 1e-9), 1.0))
 
 
 def binomial_lower(
@@ -89,7 +123,7 @@ def log_kl_moment(size: int) -> float:
     choose = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
     terms = choose + special.xlogy(k, k / n) + special.xlogy(n - k, 1 - k / n)
     # gammaln's rounding grows with its value.
-    return float(special.logsumexp(terms) + 1e-12 * max(1.0, special.gammaln(n + 1)))
+    return float(log_sum_exp(terms) + 1e-12 * max(1.0, special.gammaln(n + 1)))
 
 
 def pac_bayes_kl(

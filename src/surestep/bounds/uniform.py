@@ -5,13 +5,20 @@ probability `1 - epsilon`: for the sample that is deployed, whichever it is, and
 posterior. Which form is used must be decided before the values are seen.
 """
 
+import functools
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from surestep.bounds.family import Vector, checked_epsilon, normalised
-from surestep.bounds.kl import binomial_upper, divergence, kl_upper, log_kl_moment
+from surestep.bounds.kl import (
+    binomial_tail,
+    binomial_upper,
+    divergence,
+    kl_upper,
+    log_kl_moment,
+)
 from surestep.errors import ConfigurationError
 
 Form = Literal["binomial", "chernoff", "pac-bayes-kl"]
@@ -49,16 +56,55 @@ def posterior_upper(
     log_posterior: Vector,
     epsilon: float,
     form: Form,
+    uppers: Float[np.ndarray, "*rest sample"] | None = None,
 ) -> Float[np.ndarray, "*rest"]:
-    """An upper bound for a posterior's true mean, on the same event as `sample_uppers`."""
+    """An upper bound for a posterior's true mean, on the same event as `sample_uppers`.
+
+    Whose outcome, if it is at hand, is not computed again.
+    """
     weights = np.exp(normalised(log_posterior))
     if form != "pac-bayes-kl":
-        uppers = sample_uppers(means, size, log_prior, epsilon, form)
+        if uppers is None:
+            uppers = sample_uppers(means, size, log_prior, epsilon, form)
         return np.minimum(uppers @ weights, 1.0)
     kl = divergence(normalised(log_posterior), normalised(log_prior))
     radius = (kl + log_kl_moment(size) - np.log(checked_epsilon(epsilon))) / size
     average = np.minimum(np.asarray(means, np.float64) @ weights, 1.0)
     return kl_upper(average, radius)
+
+
+def quantile_uppers(
+    losses: Float[np.ndarray, "sample instance"], share: float, log_prior: Vector, epsilon: float
+) -> Float[np.ndarray, " sample"]:
+    """For every sample a loss that at least `share` of new instances are at or below.
+
+    An order statistic: if fewer were, so many train losses below their quantile would have a
+    binomial probability of at most the sample's part of epsilon. No loss need be named
+    beforehand. Infinite where there are too few instances. Jointly false with epsilon.
+    """
+    samples, size = losses.shape
+    levels = np.exp(normalised(log_prior) + np.log(checked_epsilon(epsilon)))
+    above = np.array(most_above(size, share, tuple(levels.tolist())))
+    ranked = np.sort(losses, axis=1)
+    found = ranked[np.arange(samples), size - 1 - np.maximum(above, 0)]
+    return np.where(above >= 0, found, np.inf)
+
+
+@functools.lru_cache(maxsize=1024)
+def most_above(size: int, share: float, levels: tuple[float, ...]) -> tuple[int, ...]:
+    """For every level, how many of `size` losses may lie above one that `share` are below.
+
+    The largest count that is less probable than the level if fewer than `share` were below; -1
+    where there is none. It rises with the count, so it is found by halving.
+    """
+    wanted = np.asarray(levels)
+    fine, too_many = np.full(wanted.shape, -1), np.full(wanted.shape, size)
+    while np.any(too_many - fine > 1):
+        middle = np.maximum((fine + too_many) // 2, 0)
+        good = (binomial_tail(middle, size, 1 - share) <= wanted) & (too_many - fine > 1)
+        fine = np.where(good, middle, fine)
+        too_many = np.where(good | (too_many - fine <= 1), too_many, middle)
+    return tuple(int(count) for count in fine)
 
 
 def bet(log_prior: Vector, favourite: int, stake: float) -> Vector:
