@@ -43,6 +43,8 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       how many train instances a certificate needs
   surestep audit [--repeats N] [--size N] [--epsilon E]
       are certificates false as rarely as they say? on families whose truth is known
+  surestep figure NAME [--seed N] [--out DIR] [--runs DIR ...]
+      one of the paper's small figures: estimation, sampling, choices, experiments
   surestep monitor STATE.json [--failure P] [--delta D] < OUTCOMES
       is a certified failure probability still credible? fed every outcome, 0 or 1, line by line
 
@@ -63,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         "certify": _certify,
         "plan": _plan,
         "audit": _audit,
+        "figure": _figure,
         "monitor": _monitor,
     }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -218,6 +221,21 @@ def _audit(arguments: list[str]) -> int:
     from surestep.commands import run_audit  # noqa: PLC0415
 
     run_audit(given.repeats, given.size, given.epsilon, given.seed)
+    return 0
+
+
+def _figure(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep figure", allow_abbrev=False)
+    parser.add_argument("name", help="estimation, sampling, choices or experiments")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("figures"), help="where it is written")
+    parser.add_argument("--runs", type=Path, nargs="+", default=[], help="for experiments")
+    given = parser.parse_args(arguments)
+    if not 0 <= given.seed < 2**31:
+        raise ConfigurationError(f"--seed must be a whole number from 0 to 2^31 - 1: {given.seed}")
+    from surestep.commands import draw_figure  # noqa: PLC0415
+
+    draw_figure(given.name, given.seed, given.runs, given.out, _reporter())
     return 0
 
 

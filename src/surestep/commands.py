@@ -11,6 +11,8 @@ from surestep.audit import FAMILIES, Outcome, audit, violations
 from surestep.bounds.sizes import best_failure, needed_size
 from surestep.certificate import Certificate
 from surestep.errors import ConfigurationError, VerificationError
+from surestep.gallery import FIGURES
+from surestep.gallery.experiments import experiments
 from surestep.monitor import Monitor
 from surestep.names import unknown
 from surestep.progress import Reporter
@@ -170,6 +172,18 @@ def run_audit(repeats: int, size: int, epsilon: float, seed: int) -> None:
         names = ", ".join(f"{o.statement} ({o.family})" for o in found)
         raise VerificationError(f"false more often than their epsilon: {names}")
     print("no statement is false more often than its epsilon")
+
+
+def draw_figure(name: str, seed: int, runs: list[Path], out: Path, report: Reporter) -> None:
+    """Make one of the paper's small figures."""
+    if name == "experiments":
+        figure = experiments(runs)
+    elif name in FIGURES:
+        figure = FIGURES[name](seed, report)
+    else:
+        raise ConfigurationError(unknown("figure", name, (*FIGURES, "experiments")))
+    for path in save_figure(figure, out):
+        print(path)
 
 
 def watch(state: Path, failure: float | None, delta: float) -> None:

@@ -61,6 +61,15 @@ def _draw_panel(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     axes.set_xscale(panel.x_scale)
     axes.set_yscale(panel.y_scale)
+    if panel.field is not None:
+        values = np.ma.masked_invalid(np.asarray(panel.field.values, float))
+        mesh = axes.pcolormesh(panel.field.x, panel.field.y, values, cmap="viridis", shading="auto")
+        axes.figure.colorbar(mesh, ax=axes, label=panel.field.label)
+    for points in panel.points:
+        axes.plot(
+            points.x, points.y, ls="", marker="o", ms=points.size, mew=0, alpha=0.7,
+            color=colours[points.group], label=points.label,
+        )  # fmt: skip
     for band in panel.bands:
         low, high = _finite(band.low, panel.y_scale), _finite(band.high, panel.y_scale)
         axes.fill_between(band.x, low, high, color=colours[band.group], alpha=0.15, lw=0)
@@ -85,7 +94,8 @@ def _draw_panel(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
         for line in panel.right:
             beside.plot(line.x, line.y, color=colours[line.group], ls=line.dash, lw=1.0, alpha=0.8)
     axes.grid(alpha=0.25)
-    axes.legend(fontsize=7, framealpha=0.8)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize=7, framealpha=0.8)
 
 
 def _finite(values: list[float], scale: str) -> np.ndarray:

@@ -1,9 +1,11 @@
 """Figures as data: what is shown, apart from how it is drawn."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
 from scipy import stats
 
 from surestep.learning import Learned
@@ -55,6 +57,28 @@ class Mark:
 
 
 @dataclasses.dataclass(frozen=True)
+class Points:
+    """Points that are not joined."""
+
+    label: str
+    group: str
+    x: list[float]
+    y: list[float]
+    size: float = 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A function of two variables on a grid, as colours; what is not finite stays blank."""
+
+    label: str
+    x: list[float]
+    y: list[float]
+    values: list[list[float]]
+    """One row for every y."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Panel:
     """One plot."""
 
@@ -71,6 +95,8 @@ class Panel:
     right: list[Line] = dataclasses.field(default_factory=list)
     """Lines on a second axis, to the right."""
     right_label: str = ""
+    points: list[Points] = dataclasses.field(default_factory=list)
+    field: Field | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +141,7 @@ def loss_panel(learned: Learned) -> Panel:
         ):
             right.append(Line(name, name, steps, watched[0].mean(axis=0).tolist(), "dashdot"))
     return dataclasses.replace(
-        _iterations_panel(learned, "Loss over iterations", "loss", learned.evaluation.losses),
+        _losses_panel(learned, "Loss over iterations", "loss", learned.evaluation.losses),
         right=right,
         right_label=f"{learned.evaluation.measured[0]}, mean (dash-dotted)" if right else "",
     )
@@ -126,26 +152,34 @@ def distance_panel(learned: Learned) -> Panel:
     evaluation = learned.evaluation
     distances = evaluation.losses - evaluation.references[:, None]
     label = f"loss above {evaluation.above}"
-    return _iterations_panel(learned, f"Distance to {evaluation.above}", label, distances)
+    return _losses_panel(learned, f"Distance to {evaluation.above}", label, distances)
 
 
-def _iterations_panel(learned: Learned, title: str, label: str, curves: np.ndarray) -> Panel:
-    evaluation, horizon = learned.evaluation, learned.task.horizon
-    steps = [float(i) for i in range(curves.shape[2])]
+def _losses_panel(learned: Learned, title: str, label: str, curves: np.ndarray) -> Panel:
+    by_name = dict(zip(learned.evaluation.solvers, curves, strict=True))
+    return iterations_panel(title, label, by_name, learned.task.horizon)
+
+
+def iterations_panel(
+    title: str,
+    label: str,
+    curves: Mapping[str, Float[np.ndarray, "instance iteration"]],
+    horizon: int,
+    coverage: float = 0.8,
+) -> Panel:
+    """Mean, median and the band that holds a share of the instances, over the iterations."""
+    steps = [float(i) for i in range(next(iter(curves.values())).shape[1])]
     lines: list[Line] = []
     bands: list[Band] = []
-    for name, losses in zip(evaluation.solvers, curves, strict=True):
+    for name, losses in curves.items():
         # "lower" and "higher" pick actual losses: nothing is interpolated towards infinity.
-        low = np.quantile(losses, 0.1, axis=0, method="lower")
-        high = np.quantile(losses, 0.9, axis=0, method="higher")
+        low = np.quantile(losses, 0.5 - coverage / 2, axis=0, method="lower")
+        high = np.quantile(losses, 0.5 + coverage / 2, axis=0, method="higher")
         middle = np.quantile(losses, 0.5, axis=0, method="lower")
         bands.append(Band(name, steps, low.tolist(), high.tolist()))
         lines.append(Line(f"{name}, median", name, steps, middle.tolist(), "dotted"))
         lines.append(Line(f"{name}, mean", name, steps, losses.mean(axis=0).tolist(), "dashed"))
-    diverged = {
-        name: int(np.isinf(losses[:, -1]).sum())
-        for name, losses in zip(evaluation.solvers, evaluation.losses, strict=True)
-    }
+    diverged = {name: int(np.isinf(losses[:, -1]).sum()) for name, losses in curves.items()}
     return Panel(
         title=title,
         x_label="iteration",

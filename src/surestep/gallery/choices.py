@@ -1,0 +1,88 @@
+"""What two choices in training do: the ratio of losses, and trajectories of random length."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from surestep import problems
+from surestep.constraint import Constraint
+from surestep.problem import working_precision
+from surestep.progress import Reporter
+from surestep.randomness import named_key
+from surestep.report.figures import Figure, iterations_panel
+from surestep.rule import Rule, hyper_of, with_hyper
+from surestep.split import Split
+from surestep.stages.imitate import imitate
+from surestep.stages.locate import LocateSettings, locate
+from surestep.task import Task
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "ratio, random length": {},
+    "sum of losses": {"objective": "sum"},
+    "fixed length": {"restarts": "fixed"},
+}
+"""The paper's design, and what it is compared with: all else is equal."""
+
+
+def design_choices(seed: int, report: Reporter, preset: str = "quick") -> Figure:
+    """Losses on fresh quadratics of rules that were trained with and without each choice."""
+    config = problems.preset("quadratics", preset)
+    experiment = problems.build(config)
+    # Rules are compared whether or not they meet the constraint.
+    anything = Constraint(lower=0.0, width=1.0)
+    task = dataclasses.replace(config.task(experiment), constraint=anything)
+    split = Split.draw(experiment.problem, config.sizes, seed)
+    assert experiment.teacher is not None
+    with working_precision(experiment.problem):
+        rule = experiment.create_rule(named_key(seed, "rule"))
+        first = imitate(
+            config.imitate, task, rule, experiment.teacher, split.prior, seed, report
+        ).hyper
+        rule = with_hyper(rule, jnp.asarray(first, hyper_of(rule).dtype))
+    steps = tuple(range(2 * config.horizon + 1))
+    curves = {
+        name: _trained(dataclasses.replace(config.locate, **changes), task, rule, split, seed,
+                       report, steps)
+        for name, changes in CHOICES.items()
+    }  # fmt: skip
+    ours, summed, fixed = CHOICES
+    return Figure(
+        name="choices",
+        title=f"Design choices on quadratics (preset {preset}, {config.locate.steps} steps, "
+        f"{split.test.size} test instances, bands of 95 %)",
+        groups=list(CHOICES),
+        panels=[
+            iterations_panel(
+                f"Ratio of losses (horizon {config.horizon})",
+                "loss",
+                {ours: curves[ours], summed: curves[summed]},
+                config.horizon,
+                0.95,
+            ),
+            iterations_panel(
+                f"Random length of trajectories (horizon {config.horizon})",
+                "loss",
+                {ours: curves[ours], fixed: curves[fixed]},
+                config.horizon,
+                0.95,
+            ),
+        ],
+    )
+
+
+def _trained(
+    settings: LocateSettings,
+    task: Task,
+    rule: Rule,
+    split: Split,
+    seed: int,
+    report: Reporter,
+    steps: tuple[int, ...],
+) -> Float[np.ndarray, "instance iteration"]:
+    found = locate(settings, task, rule, split.prior, split.validation, seed, report=report)
+    with working_precision(task.problem):
+        trained = with_hyper(rule, jnp.asarray(found.hyper, hyper_of(rule).dtype))
+    return task.losses(trained, split.test, steps)
