@@ -44,4 +44,24 @@ def _accuracy_table(learned: Learned) -> list[str]:
             note = f" ({missed} missed)" if missed else ""
             cells.append(f"{gradients:.0f}, {single:.2g}/{batch:.2g} s{note}")
         lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
+    if evaluation.external:
+        lines += ["", *_external_table(learned)]
+    return lines
+
+
+def _external_table(learned: Learned) -> list[str]:
+    evaluation = learned.evaluation
+    counted = f" above {evaluation.above}" if evaluation.above else ""
+    lines = [
+        f"Solvers of other libraries, seconds (all instances, one at a time) and the loss{counted} "
+        "that they ended with (median):"
+    ]
+    distances = np.median(evaluation.external_losses - evaluation.references, axis=2)
+    for s, name in enumerate(evaluation.external):
+        cells = []
+        for a, missed in enumerate(evaluation.external_missed()[s]):
+            note = f" ({missed} missed)" if missed else ""
+            seconds = evaluation.external_seconds[s, a].sum()
+            cells.append(f"{seconds:.2g} s, {distances[s, a]:.2g}{note}")
+        lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
     return lines
