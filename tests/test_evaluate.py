@@ -1,6 +1,7 @@
 """Evaluation: everyone on the same instances, every failure counted."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -114,6 +115,36 @@ def test_measures_are_watched_along_every_rollout():
     end = rollout(LEARNED_RULE, PROBLEM, theta, 2 * CONFIG.horizon).x
     assert found.measures[0, 0, 3, -1] == pytest.approx(float(first_unknown(end, theta)))
     assert FOUND.measures.shape == (3, 0, 64, 2 * CONFIG.horizon + 1)
+
+
+def test_external_solvers_are_timed_and_their_losses_are_measured():
+    asked = []
+
+    def exact(theta, target, accuracy):
+        assert isinstance(theta.diagonal, np.ndarray)
+        asked.append((target, accuracy))
+        time.sleep(0.002)
+        return theta.target / theta.diagonal
+
+    def idle(theta, target, accuracy):
+        return np.zeros_like(theta.target)
+
+    found = evaluate(
+        *(SETTINGS, TASK, LEARNED_RULE, {}, Accuracies((1e2, 1e-3), lambda _: np.full(64, 7.0))),
+        SPLIT.test,
+        external={"exact": exact, "idle": idle},
+    )
+    assert found.external == ["exact", "idle"]
+    assert found.external_losses.shape == found.external_seconds.shape == (2, 2, 64)
+    assert np.all(found.external_losses[0] < 1e-12)
+    start = TASK.start_losses(SPLIT.test)
+    np.testing.assert_allclose(found.external_losses[1], np.stack([start, start]))
+    low = np.sum(start >= 107.0), np.sum(start >= 7.001)
+    np.testing.assert_array_equal(found.external_missed(), [(0, 0), low])
+    assert np.all(found.external_seconds[0] > 0.002)
+    # Each instance once for each accuracy, after one call to warm up.
+    assert asked[1:] == [(107.0, 1e2)] * 64 + [(7.001, 1e-3)] * 64
+    assert FOUND.external == [] and FOUND.external_losses.shape == (0, 2, 64)
 
 
 @pytest.fixture(scope="module")

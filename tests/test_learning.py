@@ -106,6 +106,7 @@ def test_a_folder_belongs_to_one_experiment(folder, changed_experiment):
         (bowl(teacher=ConjugateGradients()), "ConjugateGradients cannot run on"),
         (bowl(accuracies=surestep.Accuracies(())), "at least one accuracy"),
         (bowl(accuracies=surestep.Accuracies((0.0,))), "positive ones"),
+        (bowl(external={"gradient descent": lambda *_: None}), "both called 'gradient descent'"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(experiment, message, tmp_path):

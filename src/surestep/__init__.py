@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from surestep.certificate import Certificate, Statement
     from surestep.config import RunConfig
     from surestep.constraint import Constraint, SuccessEstimate
-    from surestep.experiment import Accuracies, Experiment
+    from surestep.experiment import Accuracies, Experiment, External
     from surestep.goal import Goal
     from surestep.learning import Learned, learn
-    from surestep.problem import CompositeProblem, LeastSquares, Problem
+    from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem
     from surestep.report import summary, write_report
     from surestep.rule import GradientRule, Rule
     from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
@@ -26,10 +26,12 @@ _HOMES = {
     "CompositeProblem": "problem",
     "Constraint": "constraint",
     "Experiment": "experiment",
+    "External": "experiment",
     "Goal": "goal",
     "GradientRule": "rule",
     "LeastSquares": "problem",
     "Learned": "learning",
+    "PenalisedProblem": "problem",
     "PriorSet": "split",
     "Problem": "problem",
     "Rule": "rule",
@@ -53,10 +55,12 @@ __all__ = [
     "CompositeProblem",
     "Constraint",
     "Experiment",
+    "External",
     "Goal",
     "GradientRule",
     "Learned",
     "LeastSquares",
+    "PenalisedProblem",
     "PriorSet",
     "Problem",
     "Rule",

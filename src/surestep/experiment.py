@@ -3,13 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Array, Float
 
 from surestep.errors import ConfigurationError
 from surestep.names import unknown
-from surestep.problem import Problem, Theta
+from surestep.problem import Point, Problem, Theta
 from surestep.rollout import Measure, Statistic
 from surestep.rule import Rule
 
@@ -31,6 +32,18 @@ class Accuracies:
         return np.asarray(self.reference(thetas), np.float64)
 
 
+class External(Protocol):
+    """A solver of another library, which is not a rule: it is called once and stops by itself."""
+
+    def __call__(self, theta: Theta, target: float, accuracy: float) -> Point:
+        """Bring the loss of an instance (NumPy arrays) below `target`, and return the point.
+
+        The target is `accuracy` above the instance's reference: solvers that bound their distance
+        to the minimum stop by that, others by the loss itself.
+        """
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """All that a run needs beside numbers."""
@@ -48,6 +61,8 @@ class Experiment:
     """Numbers between 0 and 1, computed from a rollout, whose means are certified too."""
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
     """What else is shown over the iterations on the test set; the first is drawn."""
+    external: Mapping[str, External] = dataclasses.field(default_factory=dict)
+    """Solvers of other libraries that are timed beside the rules, by name."""
     pool: str = ""
     """What instances are made from, if they are drawn from a stock of data; certificates say."""
     goal_second_moment: float | None = None
@@ -61,9 +76,14 @@ class Experiment:
         return {name: self.baselines[name] for name in names}
 
     def validate(self) -> None:
-        """Refuse accuracies that no loss could be below."""
+        """Refuse accuracies that no loss could be below, and two solvers of one name."""
         values = self.accuracies.values
         if not values or not all(value > 0 and math.isfinite(value) for value in values):
             raise ConfigurationError(
                 f"an experiment needs at least one accuracy, and positive ones, not {values}"
             )
+        for name in self.external:
+            if name in self.baselines:
+                raise ConfigurationError(
+                    f"a baseline and an external solver are both called {name!r}: rename one"
+                )

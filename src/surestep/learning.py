@@ -172,6 +172,7 @@ def _stages(
             experiment.accuracies,
             split.test,
             experiment.measures,
+            experiment.external,
             report,
         ),
     )

@@ -3,7 +3,7 @@
 Rules see the optimization variable as a flat vector, whatever its shape is in the user's loss.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,9 +12,23 @@ from jax.extend.core import get_opaque_trace_state
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.problem import CompositeProblem, LeastSquares, Problem, Theta
+from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem, Theta
 
 Vector = Float[Array, " n"]
+
+
+class Parts(NamedTuple):
+    """The two parts of a composite loss at a point, and their gradients there."""
+
+    smooth: Scalar
+    nonsmooth: Scalar
+    smooth_gradient: Vector
+    nonsmooth_gradient: Vector
+
+    @property
+    def value(self) -> Scalar:
+        """The whole loss."""
+        return self.smooth + self.nonsmooth
 
 
 class Evaluations(eqx.Module):
@@ -87,6 +101,25 @@ class Oracle:
         part = _smooth if isinstance(self.problem, CompositeProblem) else _loss
         return _value_and_gradient(x, part, self.problem, self.theta)[1]
 
+    def parts(self, x: Vector) -> Parts:
+        """Both parts of the loss and their gradients, as one evaluation.
+
+        The non-smooth part's gradient is what automatic differentiation makes of it. A problem
+        of a single part has 0 for the other. Derivatives are as in `value_and_gradient`.
+        """
+        self.spend(gradients=1)
+        if not isinstance(self.problem, CompositeProblem):
+            value, gradient = _value_and_gradient(x, _loss, self.problem, self.theta)
+            return Parts(value, jnp.zeros_like(value), gradient, jnp.zeros_like(gradient))
+        smooth, gradient = _value_and_gradient(x, _smooth, self.problem, self.theta)
+        nonsmooth, subgradient = _value_and_gradient(x, _nonsmooth, self.problem, self.theta)
+        return Parts(smooth, nonsmooth, gradient, subgradient)
+
+    def weight(self) -> Scalar:
+        """The instance's factor in front of the penalty, of a penalised problem."""
+        assert isinstance(self.problem, PenalisedProblem)
+        return self.problem.weight(self.theta)
+
     def prox(self, x: Vector, step: Float[Array, "..."] | float) -> Vector:
         """The proximal map of the part that is not smooth; without such a part, `x` itself."""
         if not isinstance(self.problem, CompositeProblem):
@@ -116,6 +149,10 @@ def _loss(problem: Problem, x: Any, theta: Theta) -> Scalar:
 
 def _smooth(problem: CompositeProblem, x: Any, theta: Theta) -> Scalar:
     return problem.smooth(x, theta)
+
+
+def _nonsmooth(problem: CompositeProblem, x: Any, theta: Theta) -> Scalar:
+    return problem.nonsmooth(x, theta)
 
 
 def _residual(problem: Problem, x: Any, theta: Theta) -> Vector:

@@ -77,11 +77,33 @@ class CompositeProblem(Problem):
 
     @abc.abstractmethod
     def prox(self, x: Point, step: Float[Array, "..."], theta: Theta) -> Point:
-        """The minimiser over `z` of `nonsmooth(z, theta) + norm(z - x)^2 / (2 step)`."""
+        """The minimiser over `z` of `nonsmooth(z, theta) + norm(z - x)^2 / (2 step)`.
+
+        A step of the point's shape means `sum((z - x)^2 / (2 step))`: one step per coordinate.
+        """
 
     def loss(self, x: Point, theta: Theta) -> Scalar:
         """The smooth part plus the other one."""
         return self.smooth(x, theta) + self.nonsmooth(x, theta)
+
+
+class PenalisedProblem(CompositeProblem):
+    """A composite loss whose non-smooth part is a weight of the instance times a fixed penalty.
+
+    Rules that look at the weight ask for this kind of problem.
+    """
+
+    @abc.abstractmethod
+    def penalty(self, x: Point) -> Scalar:
+        """The penalty before it is weighted."""
+
+    @abc.abstractmethod
+    def weight(self, theta: Theta) -> Scalar:
+        """The instance's factor in front of the penalty."""
+
+    def nonsmooth(self, x: Point, theta: Theta) -> Scalar:
+        """The weight times the penalty."""
+        return self.weight(theta) * self.penalty(x)
 
 
 @contextlib.contextmanager

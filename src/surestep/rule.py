@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, PyTree, Scalar
 
 from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle, Vector
-from surestep.problem import CompositeProblem, LeastSquares, Problem
+from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem
 
-Need = Literal["smooth", "residual"]
+Need = Literal["smooth", "residual", "weight"]
 """What a rule asks of a problem beyond a loss and its gradient."""
 
 
@@ -130,6 +130,10 @@ def solver_fingerprint(rules: PyTree[Any]) -> str:
 _OFFERS: dict[str, tuple[str, Any]] = {
     "smooth": ("a loss without a non-smooth part", lambda p: not isinstance(p, CompositeProblem)),
     "residual": ("the method `residual` of LeastSquares", lambda p: isinstance(p, LeastSquares)),
+    "weight": (
+        "the method `weight` of PenalisedProblem",
+        lambda p: isinstance(p, PenalisedProblem),
+    ),
 }
 
 
@@ -150,5 +154,8 @@ def require_fit(rule: Rule, problem: Problem) -> None:
 
 def unit(vector: Vector) -> tuple[Vector, Scalar]:
     """A vector's direction and its norm; the direction of 0 is 0."""
-    norm = jax.numpy.sqrt(jax.numpy.sum(vector * vector))
-    return vector / jax.numpy.where(norm > 0, norm, 1.0), norm
+    squares = jax.numpy.sum(vector * vector)
+    # The root's derivative at 0 is infinite, so 0 never meets it.
+    positive = squares > 0
+    root = jax.numpy.sqrt(jax.numpy.where(positive, squares, 1.0))
+    return vector / root, jax.numpy.where(positive, root, 0.0)

@@ -13,6 +13,7 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
 from surestep.problem import LeastSquares
+from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
 from surestep.rules import LBFGS, ConjugateGradients, Coordinatewise, HeavyBall, Nesterov
 from surestep.split import SplitSizes
@@ -96,13 +97,8 @@ class Quadratics(LeastSquares):
     def goal_second_moment(self, goal: Goal) -> float | None:
         """`E[g^2]`, exactly: the start's loss is half the squared norm of a normal vector."""
         with jax.enable_x64(True):
-            covariance = self.mixing.T @ self.mixing
-            spread = jnp.vdot(self.mean, self.mean) + jnp.trace(covariance)
-            moments = {0.0: 1.0, 0.5: float(spread) / 2}
-            if goal.exponent == 1.0:
-                squares = 2 * jnp.sum(covariance**2) + 4 * self.mean @ covariance @ self.mean
-                moments[1.0] = float(spread**2 + squares) / 4
-        moment = moments.get(goal.exponent)
+            first, second = half_square_moments(self.mean, self.mixing)
+        moment = {0.0: 1.0, 0.5: first, 1.0: second}.get(goal.exponent)
         return None if moment is None else goal.scale**2 * moment
 
     def start(self, theta: Quadratic) -> Float[Array, " n"]:

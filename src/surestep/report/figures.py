@@ -126,7 +126,7 @@ def overview(learned: Learned) -> Figure:
         name="overview",
         title=f"{learned.certificate.problem}: learned rule and classical rules on "
         f"{learned.evaluation.thresholds.size} test instances",
-        groups=[*learned.evaluation.solvers, "bound", "paper"],
+        groups=[*learned.evaluation.solvers, *learned.evaluation.external, "bound", "paper"],
         panels=panels,
     )
 
@@ -202,7 +202,13 @@ def time_panel(learned: Learned) -> Panel:
         for a, accuracy in enumerate(evaluation.accuracies):
             total = np.cumsum(evaluation.seconds[s, a])
             missed = int(np.sum(evaluation.reach_status[s, a] != Status.REACHED))
-            label = f"{name}, {accuracy:g}" + (f" ({missed} missed)" if missed else "")
+            label = f"{name}, {accuracy:g}" + _missed(missed)
+            lines.append(Line(label, name, problems, total.tolist(), dashes[a % 4]))
+    outside = evaluation.external_missed()
+    for s, name in enumerate(evaluation.external):
+        for a, accuracy in enumerate(evaluation.accuracies):
+            total = np.cumsum(evaluation.external_seconds[s, a])
+            label = f"{name}, {accuracy:g}" + _missed(int(outside[s, a]))
             lines.append(Line(label, name, problems, total.tolist(), dashes[a % 4]))
     return Panel(
         title="Time to an accuracy, one instance at a time",
@@ -211,6 +217,10 @@ def time_panel(learned: Learned) -> Panel:
         y_scale="log",
         lines=lines,
     )
+
+
+def _missed(number: int) -> str:
+    return f" ({number} missed)" if number else ""
 
 
 def histogram_panel(learned: Learned) -> Panel:

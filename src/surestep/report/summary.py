@@ -1,6 +1,7 @@
 """A run's outcome as a table of plain text."""
 
 import numpy as np
+from jaxtyping import Float
 
 from surestep.learning import Learned
 from surestep.rollout import Status
@@ -15,14 +16,28 @@ def summary(learned: Learned) -> str:
         f"On {evaluation.thresholds.size} test instances the learned rule reached the goal on "
         f"{evaluation.success.successes} of {evaluation.success.trials}.",
         "",
-        f"{'':<22}{'loss after ' + str(horizon) + ' iterations':^34}",
+    ]
+    final = evaluation.losses[:, :, horizon]
+    title = f"loss after {horizon} iterations"
+    lines = [*head, *_loss_table(title, evaluation.solvers, final), ""]
+    if evaluation.above:
+        distances = final - evaluation.references
+        title = f"of it above {evaluation.above}"
+        lines += [*_loss_table(title, evaluation.solvers, distances), ""]
+    return "\n".join([*lines, *_accuracy_table(learned)])
+
+
+def _loss_table(
+    title: str, solvers: list[str], losses: Float[np.ndarray, "solver instance"]
+) -> list[str]:
+    return [
+        f"{'':<22}{title:^34}",
         f"{'':<22}{'median':>11}{'mean':>11}{'largest':>12}",
+        *(
+            f"{name:<22}{np.median(one):>11.3g}{one.mean():>11.3g}{one.max():>12.3g}"
+            for name, one in zip(solvers, losses, strict=True)
+        ),
     ]
-    losses = [
-        f"{name:<22}{np.median(final):>11.3g}{final.mean():>11.3g}{final.max():>12.3g}"
-        for name, final in zip(evaluation.solvers, evaluation.losses[:, :, horizon], strict=True)
-    ]
-    return "\n".join([*head, *losses, "", *_accuracy_table(learned)])
 
 
 def _accuracy_table(learned: Learned) -> list[str]:
@@ -43,5 +58,25 @@ def _accuracy_table(learned: Learned) -> list[str]:
             missed = int(np.sum(~reached))
             note = f" ({missed} missed)" if missed else ""
             cells.append(f"{gradients:.0f}, {single:.2g}/{batch:.2g} s{note}")
+        lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
+    if evaluation.external:
+        lines += ["", *_external_table(learned)]
+    return lines
+
+
+def _external_table(learned: Learned) -> list[str]:
+    evaluation = learned.evaluation
+    counted = f" above {evaluation.above}" if evaluation.above else ""
+    lines = [
+        f"Solvers of other libraries, seconds (all instances, one at a time) and the loss{counted} "
+        "that they ended with (median):"
+    ]
+    distances = np.median(evaluation.external_losses - evaluation.references, axis=2)
+    for s, name in enumerate(evaluation.external):
+        cells = []
+        for a, missed in enumerate(evaluation.external_missed()[s]):
+            note = f" ({missed} missed)" if missed else ""
+            seconds = evaluation.external_seconds[s, a].sum()
+            cells.append(f"{seconds:.2g} s, {distances[s, a]:.2g}{note}")
         lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
     return lines

@@ -2,7 +2,8 @@
 
 Everyone runs on the same instances from the same start, and every instance counts, also those
 where the learned rule fails. Accuracies are timed with compiled, warmed-up programs, one instance
-at a time and as a batch.
+at a time and as a batch. Solvers of other libraries are timed beside them; what they end with is
+measured with the problem's own loss.
 """
 
 import dataclasses
@@ -15,11 +16,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from surestep.constraint import SuccessEstimate
 from surestep.errors import ConfigurationError
-from surestep.experiment import Accuracies
+from surestep.experiment import Accuracies, External
 from surestep.goal import reached
 from surestep.problem import Problem, instance, working_precision
 from surestep.progress import Reporter, Silence
@@ -75,6 +76,20 @@ class Evaluated:
     measured: list[str]
     """What the measures are."""
     success: SuccessEstimate
+    external_losses: np.ndarray = dataclasses.field(
+        metadata=axes("external", "accuracy", "instance")
+    )
+    """The losses that solvers of other libraries ended with."""
+    external_seconds: np.ndarray = dataclasses.field(
+        metadata=axes("external", "accuracy", "instance")
+    )
+    external: list[str]
+    """Who they are."""
+
+    def external_missed(self) -> Int[np.ndarray, "external accuracy"]:
+        """On how many instances an external solver's loss did not get below the target."""
+        targets = self.references + np.asarray(self.accuracies)[:, None]
+        return np.sum(~(self.external_losses < targets), axis=2)
 
 
 def evaluate(
@@ -85,17 +100,18 @@ def evaluate(
     accuracies: Accuracies,
     data: TestSet,
     measures: Mapping[str, Measure] | None = None,
+    external: Mapping[str, External] | None = None,
     report: Reporter | None = None,
 ) -> Evaluated:
     """Run the learned rule and its opponents on every test instance."""
     settings.validate()
-    report, measures = report or Silence(), measures or {}
+    report, measures, external = report or Silence(), measures or {}, external or {}
     solvers = {LEARNED: rule, **baselines}
     for solver in solvers.values():
         require_fit(solver, task.problem)
     references = accuracies.references(data.thetas, data.size)
     per_solver: list[dict[str, np.ndarray]] = []
-    steps = len(solvers) * (1 + len(accuracies.values))
+    steps = len(solvers) * (1 + len(accuracies.values)) + len(external)
     with working_precision(task.problem), report.stage("evaluate", steps, "runs") as bar:
         for name, solver in solvers.items():
             shown = rollouts(
@@ -120,6 +136,10 @@ def evaluate(
                 }
                 | {key: np.stack([one[key] for one in timed]) for key in timed[0]}
             )
+        ends = np.full((2, len(external), len(accuracies.values), data.size), np.nan)
+        for e, (name, outsider) in enumerate(external.items()):
+            ends[:, e] = _timed_outside(outsider, task, data, references, accuracies.values)
+            bar.advance(1, name)
     stacked = {key: np.stack([one[key] for one in per_solver]) for key in per_solver[0]}
     threshold = task.thresholds(data)
     successes = int(reached(stacked["losses"][0, :, task.horizon], threshold).sum())
@@ -132,6 +152,9 @@ def evaluate(
         above=accuracies.above,
         measured=list(measures),
         success=task.constraint.assess(successes, data.size),
+        external_losses=ends[0],
+        external_seconds=ends[1],
+        external=list(external),
     )
 
 
@@ -162,6 +185,27 @@ def _timed(
         "seconds": np.array(seconds),
         "seconds_batch": np.array(together),
     }
+
+
+def _timed_outside(
+    solver: External,
+    task: Task,
+    data: TestSet,
+    references: Float[np.ndarray, " instance"],
+    accuracies: tuple[float, ...],
+) -> Float[np.ndarray, "2 accuracy instance"]:
+    """Losses and seconds of a solver of another library, one instance at a time."""
+    thetas = [jax.tree.map(np.asarray, instance(data.thetas, i)) for i in range(data.size)]
+    loss = eqx.filter_jit(task.problem.loss)
+    solver(thetas[0], float(references[0] + accuracies[0]), accuracies[0])  # warms up
+    found = np.empty((2, len(accuracies), data.size))
+    for a, accuracy in enumerate(accuracies):
+        for i, theta in enumerate(thetas):
+            began = time.perf_counter()
+            point = solver(theta, float(references[i] + accuracy), accuracy)
+            seconds = time.perf_counter() - began
+            found[:, a, i] = float(loss(jax.tree.map(jnp.asarray, point), theta)), seconds
+    return found
 
 
 def _split(tree: Any) -> tuple[list[Any], tuple[Any, tuple[Any, ...]]]:

@@ -1,0 +1,215 @@
+"""Lasso: sparse solutions of underdetermined linear equations, the paper's third experiment."""
+
+import dataclasses
+import functools
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Scalar
+
+from surestep.config import RunConfig
+from surestep.constraint import Constraint
+from surestep.errors import ConfigurationError
+from surestep.experiment import Accuracies, Experiment
+from surestep.goal import Goal
+from surestep.problem import PenalisedProblem
+from surestep.problems.coordinate_descent import CoordinateDescent
+from surestep.problems.normal import half_square_moments
+from surestep.randomness import named_key
+from surestep.rules import Fista, FistaWithRestart, Proximal
+from surestep.split import SplitSizes
+from surestep.stages.evaluate import EvaluateSettings
+from surestep.stages.imitate import ImitateSettings
+from surestep.stages.locate import LocateSettings
+from surestep.stages.sample import SampleSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class LassoSettings:
+    """The family of lasso problems."""
+
+    rows: int = 70
+    """Number of equations."""
+    columns: int = 350
+    """Number of unknowns."""
+    entries: float = 0.5
+    """The matrix has entries up to this size."""
+    weights: tuple[float, float] = (5.0, 10.0)
+    """Range of the penalty's weight."""
+    spread: float = 5.0
+    """The right-hand side's mean and mixing matrix have entries up to this size."""
+    start: float = 100.0
+    """The start has entries up to this size."""
+
+    def validate(self) -> None:
+        """Refuse sizes and ranges that make no lasso."""
+        if min(self.rows, self.columns) < 1:
+            raise ConfigurationError("problem.rows and problem.columns must be at least 1")
+        for name in ("entries", "spread", "start"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(
+                    f"problem.{name} must be positive, not {getattr(self, name)}"
+                )
+        if not 0 < self.weights[0] <= self.weights[1]:
+            raise ConfigurationError(
+                f"problem.weights must be a rising range of positive numbers, not {self.weights}"
+            )
+
+
+class LassoInstance(NamedTuple):
+    """One instance: the right-hand side b and the penalty's weight."""
+
+    target: Float[Array, " m"]
+    weight: Float[Array, ""]
+
+
+class Lasso(PenalisedProblem):
+    """`0.5 norm(A x - b)^2 + weight * norm1(x)`, with more unknowns than equations.
+
+    The matrix, the start, and mean and mixing matrix of `b` are the family's.
+    """
+
+    matrix: Float[Array, "m n"]
+    origin: Float[Array, " n"]
+    mean: Float[Array, " m"]
+    mixing: Float[Array, "m m"]
+    weights: tuple[float, float]
+
+    @classmethod
+    def create(cls, settings: LassoSettings, seed: int) -> Self:
+        """Draw what all instances share."""
+        settings.validate()
+        m, n = settings.rows, settings.columns
+        keys = iter(jax.random.split(named_key(seed, "family", "lasso"), 4))
+
+        def uniform(shape: tuple[int, ...], size: float) -> Array:
+            return jax.random.uniform(next(keys), shape, minval=-size, maxval=size)
+
+        with jax.enable_x64(True):
+            return cls(
+                matrix=uniform((m, n), settings.entries),
+                origin=uniform((n,), settings.start),
+                mean=uniform((m,), settings.spread),
+                mixing=uniform((m, m), settings.spread),
+                weights=settings.weights,
+            )
+
+    @property
+    def smoothness(self) -> float:
+        """The largest eigenvalue of `A' A`."""
+        return float(np.linalg.norm(np.asarray(self.matrix), 2) ** 2)
+
+    def sample(self, key: Array) -> LassoInstance:
+        """A normal right-hand side and a weight that is uniform in its range."""
+        key_target, key_weight = jax.random.split(key)
+        noise = jax.random.normal(key_target, self.mean.shape)
+        return LassoInstance(
+            target=self.mean + self.mixing.T @ noise,
+            weight=jax.random.uniform(key_weight, minval=self.weights[0], maxval=self.weights[1]),
+        )
+
+    def start(self, theta: LassoInstance) -> Float[Array, " n"]:
+        """The family's start."""
+        return self.origin
+
+    def smooth(self, x: Float[Array, " n"], theta: LassoInstance) -> Scalar:
+        """Half the squared norm of `A x - b`."""
+        residual = self.matrix @ x - theta.target
+        return 0.5 * jnp.sum(residual * residual)
+
+    def penalty(self, x: Float[Array, " n"]) -> Scalar:
+        """The sum of absolute values."""
+        # Not jnp.abs: its derivative at 0 is 1, and this one's is 0.
+        return jnp.sum(x * jnp.sign(x))
+
+    def weight(self, theta: LassoInstance) -> Scalar:
+        """The instance's weight."""
+        return theta.weight
+
+    def prox(
+        self, x: Float[Array, " n"], step: Float[Array, "..."], theta: LassoInstance
+    ) -> Float[Array, " n"]:
+        """Soft thresholding; the step may be one number or one for each coordinate."""
+        return jnp.sign(x) * jnp.maximum(jnp.abs(x) - step * theta.weight, 0.0)
+
+    def goal_second_moment(self, goal: Goal) -> float:
+        """A bound on `E[g^2]`: by Jensen at most `scale^2 E[start loss^2]^exponent`.
+
+        The start's loss is half the squared norm of a normal vector plus a uniform number, and
+        the two are independent: its second moment is known exactly.
+        """
+        with jax.enable_x64(True):
+            first, second = half_square_moments(self.mean - self.matrix @ self.origin, self.mixing)
+            size = float(self.penalty(self.origin))
+        low, high = self.weights
+        weight, weight_squared = (low + high) / 2, (low**2 + low * high + high**2) / 3
+        moment = second + 2 * first * weight * size + weight_squared * size**2
+        return goal.scale**2 * moment**goal.exponent
+
+
+Config = RunConfig[LassoSettings]
+
+
+def build(config: Config) -> Experiment:
+    """The experiment that a configuration describes."""
+    problem = Lasso.create(config.problem, config.family_seed)
+    step_size = 1 / problem.smoothness
+    outside = CoordinateDescent.of(problem.matrix)
+    return Experiment(
+        problem=problem,
+        create_rule=functools.partial(Proximal.create, step_size=step_size),
+        teacher=Fista(step_size),
+        baselines={"FISTA": Fista(step_size), "FISTA with restart": FistaWithRestart(step_size)},
+        accuracies=Accuracies(
+            (10.0, 5.0, 1.0),
+            lambda thetas: outside.minima(thetas.target, thetas.weight),
+            "the minimum",
+        ),
+        external={
+            "coordinate descent": lambda theta, target, accuracy: outside.solve(
+                theta.target, float(theta.weight), accuracy
+            )
+        },
+        goal_second_moment=problem.goal_second_moment(config.goal),
+    )
+
+
+PAPER = Config(
+    name="lasso",
+    preset="paper",
+    problem=LassoSettings(),
+    goal=Goal(scale=1.0, exponent=0.6),
+    horizon=350,
+    # The rule's activations of so many instances fit the cache.
+    block=64,
+    evaluate=EvaluateSettings(limit=5_000),
+)
+
+QUICK = dataclasses.replace(
+    PAPER,
+    preset="quick",
+    problem=LassoSettings(rows=40, columns=200),
+    horizon=200,
+    sizes=SplitSizes(200, 200, 200, 200),
+    locate=LocateSettings(steps=60_000, check_every=10_000),
+    sample=SampleSettings(samples=20),
+    evaluate=EvaluateSettings(limit=1_000),
+)
+
+TINY = dataclasses.replace(
+    QUICK,
+    preset="tiny",
+    problem=LassoSettings(rows=4, columns=10),
+    goal=Goal(scale=1.0, exponent=0.9),
+    horizon=10,
+    sizes=SplitSizes(64, 64, 64, 64),
+    imitate=ImitateSettings(steps=200),
+    locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
+    sample=SampleSettings(samples=5, burn_in=2, thinning=2),
+    constraint=Constraint(lower=0.8, width=0.15),
+    evaluate=EvaluateSettings(limit=200, baselines=("FISTA",)),
+)
+
+PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER}
