@@ -10,6 +10,7 @@ from surestep.rules.classical import (
 )
 from surestep.rules.coordinatewise import Coordinatewise
 from surestep.rules.curvature import LBFGS, ConjugateGradients
+from surestep.rules.preconditioned import Preconditioned
 
 __all__ = [
     "LBFGS",
@@ -21,4 +22,5 @@ __all__ = [
     "GradientDescent",
     "HeavyBall",
     "Nesterov",
+    "Preconditioned",
 ]
