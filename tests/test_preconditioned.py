@@ -1,21 +1,27 @@
 """The learned rule for networks against a plain NumPy transcription of the paper's figure."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from catalogue import Bowl
-from surestep.problem import working_precision
+from surestep.problem import draw, instance, working_precision
 from surestep.problems.network import NetworkSettings, NetworkTraining
 from surestep.randomness import named_key
-from surestep.rollout import rollout
+from surestep.rollout import rollouts
 from surestep.rule import hyper_of, solver_fingerprint, with_hyper
 from surestep.rules import Preconditioned
 from surestep.rules.blocks import Perceptron
 from surestep.rules.coordinatewise import Previous
 
 N = 7
+
+
+@eqx.filter_jit
+def update(rule, x, loss, gradient, previous, previous_loss):
+    return rule.update(x, loss, gradient, Previous(previous, previous_loss))
 
 
 def created(dimension=N, **changes):
@@ -65,8 +71,8 @@ def test_agrees_with_the_transcription(biases, loss_scale):
         x, previous, gradient = random.normal(size=(3, N))
         loss, before = random.uniform(0.01, 3, 2)
         expected = transcription(rule, x, previous, loss, before, gradient)
-        memory = Previous(jnp.asarray(previous), jnp.asarray(before))
-        found, left = rule.update(jnp.asarray(x), jnp.asarray(loss), jnp.asarray(gradient), memory)
+        arguments = map(jnp.asarray, (x, loss, gradient, previous, before))
+        found, left = update(rule, *arguments)
         assert np.abs(expected - x).max() > 1e-2
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
         np.testing.assert_array_equal(left.x, x)
@@ -75,9 +81,10 @@ def test_agrees_with_the_transcription(biases, loss_scale):
 
 def test_a_rollout_starts_with_the_start_as_its_own_predecessor():
     problem = NetworkTraining.create(NetworkSettings(points=8, degree=2, hidden=3), 0)
-    theta = problem.sample(named_key(1, "theta"))
+    thetas = draw(problem, 1, named_key(1, "theta"))
+    theta = instance(thetas, 0)
     rule = shuffled(created(dimension=13), scale=0.1)
-    result = rollout(rule, problem, theta, 4)
+    result = rollouts(rule, problem, thetas, 4, 1)
 
     inputs, targets = np.asarray(theta.inputs), np.asarray(theta.targets)
     powers = np.stack([inputs, inputs**2])
@@ -100,8 +107,8 @@ def test_a_rollout_starts_with_the_start_as_its_own_predecessor():
         before = loss
         loss, gradient = loss_and_gradient(x)
         losses.append(loss)
-    np.testing.assert_allclose(result.losses, losses, rtol=1e-10)
-    np.testing.assert_allclose(result.x, x, rtol=1e-9)
+    np.testing.assert_allclose(result.losses[0], losses, rtol=1e-10)
+    np.testing.assert_allclose(result.x[0], x, rtol=1e-9)
 
 
 def test_has_the_layers_of_the_figure():
@@ -125,18 +132,18 @@ def test_starts_as_what_reproduces_the_published_result():
 
 def test_a_loss_of_zero_is_no_trouble():
     x, zero = jnp.ones(N), jnp.zeros(())
-    moved, _ = created().update(x, zero, x, Previous(x, zero))
+    moved, _ = update(created(), x, zero, x, x, zero)
     assert np.all(np.isfinite(moved))
 
 
 def test_runs_in_single_precision_and_on_other_problems():
-    result = rollout(created(dimension=5), Bowl(), Bowl().sample(named_key(1, "theta")), 4)
+    result = rollouts(created(dimension=5), Bowl(), draw(Bowl(), 2, named_key(1, "theta")), 4, 2)
     assert np.all(np.isfinite(result.losses))
     assert np.all(np.diff(np.asarray(result.gradients)) == 1)
     with jax.enable_x64(False):
         rule = Preconditioned.create(named_key(0, "rule"), N)
-        one = jnp.ones(N)
-        assert rule.update(one, one[0], one, Previous(one, one[0]))[0].dtype == jnp.float32
+        one, value = jnp.ones(N), jnp.ones(())
+        assert update(rule, one, value, one, one, value)[0].dtype == jnp.float32
 
 
 def test_layers_start_as_in_pytorch():
