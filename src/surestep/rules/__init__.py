@@ -10,6 +10,7 @@ from surestep.rules.classical import (
 )
 from surestep.rules.coordinatewise import Coordinatewise
 from surestep.rules.curvature import LBFGS, ConjugateGradients
+from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.proximal import Proximal
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "GradientDescent",
     "HeavyBall",
     "Nesterov",
+    "Preconditioned",
     "Proximal",
 ]

@@ -48,3 +48,44 @@ class LinearChain(eqx.Module):
         for matrix in hidden:
             columns = jnp.maximum(matrix @ columns, 0)
         return last @ columns
+
+
+class Perceptron(eqx.Module):
+    """Linear maps with a ReLU between any two of them, with biases or without."""
+
+    weights: tuple[Float[Array, "out in"], ...]
+    biases: tuple[Float[Array, " out"], ...]
+    """One for every map; none at all for a perceptron without biases."""
+
+    @classmethod
+    def create(cls, widths: tuple[int, ...], key: Array, *, biases: bool) -> "Perceptron":
+        """Draw weights and biases as PyTorch does by default: uniform up to `1 / sqrt(inputs)`.
+
+        `widths` lists the widths that the input passes through, its own first.
+        """
+        pairs = list(itertools.pairwise(widths))
+        key_weights, key_biases = (jax.random.split(k, len(pairs)) for k in jax.random.split(key))
+
+        def drawn(key: Array, shape: tuple[int, ...], inputs: int) -> Array:
+            return jax.random.uniform(key, shape, minval=-1, maxval=1) / inputs**0.5
+
+        return cls(
+            tuple(
+                drawn(k, (after, before), before)
+                for k, (before, after) in zip(key_weights, pairs, strict=True)
+            ),
+            tuple(
+                drawn(k, (after,), before)
+                for k, (before, after) in zip(key_biases, pairs, strict=True)
+            )
+            if biases
+            else (),
+        )
+
+    def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
+        """Apply the maps to every column."""
+        for i, matrix in enumerate(self.weights):
+            columns = matrix @ (jnp.maximum(columns, 0) if i else columns)
+            if self.biases:
+                columns = columns + self.biases[i][:, None]
+        return columns
