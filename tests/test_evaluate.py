@@ -100,6 +100,16 @@ def test_accuracies_are_counted_from_every_instance_s_own_reference():
     assert len(set(first.tolist())) > 1
 
 
+def test_few_instances_can_be_timed():
+    settings = changed(SETTINGS, timed=3)
+    found = evaluate(settings, TASK, LEARNED_RULE, BASELINES, Accuracies((1e2,)), SPLIT.test)
+    assert found.losses.shape == FOUND.losses.shape
+    assert found.seconds.shape == (3, 1, 3)
+    np.testing.assert_array_equal(found.reach_gradients[:, 0], FOUND.reach_gradients[:, 0, :3])
+    with pytest.raises(ConfigurationError, match="timed"):
+        changed(SETTINGS, timed=-1).validate()
+
+
 def test_measures_are_watched_along_every_rollout():
     def first_unknown(x, theta):
         return x[0] * theta.diagonal[0]

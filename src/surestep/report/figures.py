@@ -196,7 +196,7 @@ def time_panel(learned: Learned) -> Panel:
     """Cumulative time to bring all test instances, one by one, to each accuracy."""
     evaluation = learned.evaluation
     dashes: list[Dash] = ["solid", "dashed", "dotted", "dashdot"]
-    problems = [float(i + 1) for i in range(evaluation.thresholds.size)]
+    problems = [float(i + 1) for i in range(evaluation.seconds.shape[2])]
     lines: list[Line] = []
     for s, name in enumerate(evaluation.solvers):
         for a, accuracy in enumerate(evaluation.accuracies):

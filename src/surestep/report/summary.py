@@ -42,8 +42,9 @@ def _loss_table(
 
 def _accuracy_table(learned: Learned) -> list[str]:
     evaluation = learned.evaluation
+    timed = evaluation.seconds.shape[2]
     lines = [
-        "Gradient evaluations (median) and seconds (all instances, one at a time / as a batch):",
+        f"Gradient evaluations (median) and seconds ({timed} instances, one at a time / as a batch):",
         f"{'':<22}" + "".join(f"{'to ' + format(a, 'g'):>32}" for a in evaluation.accuracies),
     ]
     if evaluation.above:
@@ -71,7 +72,8 @@ def _external_table(learned: Learned) -> list[str]:
         f"Solvers of other libraries, seconds (all instances, one at a time) and the loss{counted} "
         "that they ended with (median):"
     ]
-    distances = np.median(evaluation.external_losses - evaluation.references, axis=2)
+    timed = evaluation.external_losses.shape[2]
+    distances = np.median(evaluation.external_losses - evaluation.references[:timed], axis=2)
     for s, name in enumerate(evaluation.external):
         cells = []
         for a, missed in enumerate(evaluation.external_missed()[s]):

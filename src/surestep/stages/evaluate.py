@@ -41,6 +41,8 @@ class EvaluateSettings:
     """Losses are shown up to this many times the horizon."""
     limit: int = 10_000
     """Most iterations when solvers are timed to an accuracy."""
+    timed: int = 0
+    """On how many test instances solvers are timed; 0 means on all."""
     baselines: tuple[str, ...] = ()
     """Names of the opponents; none named means all the problem has."""
 
@@ -48,6 +50,8 @@ class EvaluateSettings:
         """Refuse sizes that cannot work."""
         if self.factor < 1 or self.limit < 1:
             raise ConfigurationError("evaluate.factor and evaluate.limit must be at least 1")
+        if self.timed < 0:
+            raise ConfigurationError(f"evaluate.timed must not be negative, not {self.timed}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +66,10 @@ class Evaluated:
     thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
     references: np.ndarray = dataclasses.field(metadata=axes("instance"))
     """The losses that accuracies are counted from."""
-    reach_iterations: np.ndarray = dataclasses.field(
-        metadata=axes("solver", "accuracy", "instance")
-    )
-    reach_gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "instance"))
-    reach_status: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "instance"))
-    seconds: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "instance"))
+    reach_iterations: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
+    reach_gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
+    reach_status: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
+    seconds: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
     seconds_batch: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy"))
     solvers: list[str]
     accuracies: list[float]
@@ -76,19 +78,16 @@ class Evaluated:
     measured: list[str]
     """What the measures are."""
     success: SuccessEstimate
-    external_losses: np.ndarray = dataclasses.field(
-        metadata=axes("external", "accuracy", "instance")
-    )
+    external_losses: np.ndarray = dataclasses.field(metadata=axes("external", "accuracy", "timed"))
     """The losses that solvers of other libraries ended with."""
-    external_seconds: np.ndarray = dataclasses.field(
-        metadata=axes("external", "accuracy", "instance")
-    )
+    external_seconds: np.ndarray = dataclasses.field(metadata=axes("external", "accuracy", "timed"))
     external: list[str]
     """Who they are."""
 
     def external_missed(self) -> Int[np.ndarray, "external accuracy"]:
         """On how many instances an external solver's loss did not get below the target."""
-        targets = self.references + np.asarray(self.accuracies)[:, None]
+        references = self.references[: self.external_losses.shape[2]]
+        targets = references + np.asarray(self.accuracies)[:, None]
         return np.sum(~(self.external_losses < targets), axis=2)
 
 
@@ -110,6 +109,7 @@ def evaluate(
     for solver in solvers.values():
         require_fit(solver, task.problem)
     references = accuracies.references(data.thetas, data.size)
+    few = _first(data, settings.timed)
     per_solver: list[dict[str, np.ndarray]] = []
     steps = len(solvers) * (1 + len(accuracies.values)) + len(external)
     with working_precision(task.problem), report.stage("evaluate", steps, "runs") as bar:
@@ -125,7 +125,9 @@ def evaluate(
             bar.advance(1, name)
             timed = []
             for accuracy in accuracies.values:
-                timed.append(_timed(solver, task, data, references + accuracy, settings.limit))
+                timed.append(
+                    _timed(solver, task, few, references[: few.size] + accuracy, settings.limit)
+                )
                 bar.advance(1, f"{name} to {accuracy:g}")
             watched = [np.asarray(one, np.float64) for one in shown.measures]
             per_solver.append(
@@ -136,9 +138,9 @@ def evaluate(
                 }
                 | {key: np.stack([one[key] for one in timed]) for key in timed[0]}
             )
-        ends = np.full((2, len(external), len(accuracies.values), data.size), np.nan)
+        ends = np.full((2, len(external), len(accuracies.values), few.size), np.nan)
         for e, (name, outsider) in enumerate(external.items()):
-            ends[:, e] = _timed_outside(outsider, task, data, references, accuracies.values)
+            ends[:, e] = _timed_outside(outsider, task, few, references, accuracies.values)
             bar.advance(1, name)
     stacked = {key: np.stack([one[key] for one in per_solver]) for key in per_solver[0]}
     threshold = task.thresholds(data)
@@ -156,6 +158,13 @@ def evaluate(
         external_seconds=ends[1],
         external=list(external),
     )
+
+
+def _first(data: TestSet, number: int) -> TestSet:
+    """The first instances of a set, or all of them."""
+    if number in (0, data.size) or number > data.size:
+        return data
+    return TestSet(instance(data.thetas, jnp.arange(number)))
 
 
 def _timed(
