@@ -44,7 +44,7 @@ def _accuracy_table(learned: Learned) -> list[str]:
     evaluation = learned.evaluation
     timed = evaluation.seconds.shape[2]
     lines = [
-        f"Gradient evaluations (median) and seconds ({timed} instances, one at a time / as a batch):",
+        f"Gradient evaluations (median) and seconds ({timed} instances, each alone / as a batch):",
         f"{'':<22}" + "".join(f"{'to ' + format(a, 'g'):>32}" for a in evaluation.accuracies),
     ]
     if evaluation.above:
