@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, PyTree, Scalar
 
 from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle, Vector
-from surestep.problem import CompositeProblem, LeastSquares, Problem
+from surestep.problem import CompositeProblem, KnownSmoothness, LeastSquares, Problem
 
-Need = Literal["smooth", "residual"]
+Need = Literal["smooth", "residual", "smoothness"]
 """What a rule asks of a problem beyond a loss and its gradient."""
 
 
@@ -130,6 +130,10 @@ def solver_fingerprint(rules: PyTree[Any]) -> str:
 _OFFERS: dict[str, tuple[str, Any]] = {
     "smooth": ("a loss without a non-smooth part", lambda p: not isinstance(p, CompositeProblem)),
     "residual": ("the method `residual` of LeastSquares", lambda p: isinstance(p, LeastSquares)),
+    "smoothness": (
+        "the method `smoothness` of KnownSmoothness",
+        lambda p: isinstance(p, KnownSmoothness),
+    ),
 }
 
 
