@@ -274,8 +274,10 @@ def _carry_out(config: "RunConfig[Any]", folder: "RunFolder") -> int:
     config.validate()
     report = _reporter()
     report.say(f"{config.name}, preset {config.preset}, seed {config.seed}, in {folder.path}")
-    learned = learn(config, problems.build(config), folder, report)
+    experiment = problems.build(config)
+    learned = learn(config, experiment, folder, report)
     paths = write_report(learned, folder)
+    paths |= problems.draw(config, experiment, learned, folder.figures)
     _show(learned, paths)
     return 0
 

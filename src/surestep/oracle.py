@@ -12,7 +12,14 @@ from jax.extend.core import get_opaque_trace_state
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem, Theta
+from surestep.problem import (
+    CompositeProblem,
+    KnownSmoothness,
+    LeastSquares,
+    PenalisedProblem,
+    Problem,
+    Theta,
+)
 
 Vector = Float[Array, " n"]
 
@@ -126,6 +133,11 @@ class Oracle:
             return x
         point = self.problem.prox(self.unravel(x), jnp.asarray(step), self.theta)
         return ravel_pytree(point)[0]
+
+    def smoothness(self) -> Scalar:
+        """A Lipschitz constant of the smooth part's gradient; knowing it costs no evaluation."""
+        assert isinstance(self.problem, KnownSmoothness)
+        return self.problem.smoothness(self.theta)
 
     def residual(self, x: Vector) -> Vector:
         """The residual of a least-squares problem, as a flat vector."""

@@ -106,6 +106,17 @@ class PenalisedProblem(CompositeProblem):
         return self.weight(theta) * self.penalty(x)
 
 
+class KnownSmoothness(Problem):
+    """A problem that knows, for every instance, how fast the gradient of its smooth part changes.
+
+    Rules that take their step size from the instance ask for it.
+    """
+
+    @abc.abstractmethod
+    def smoothness(self, theta: Theta) -> Scalar:
+        """A Lipschitz constant of the gradient of the instance's loss (of its smooth part)."""
+
+
 @contextlib.contextmanager
 def working_precision(problem: Problem) -> Iterator[None]:
     """Inside this context, new arrays have the precision the problem asks for."""

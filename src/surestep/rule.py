@@ -13,9 +13,15 @@ from jaxtyping import Array, Float, PyTree, Scalar
 
 from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle, Vector
-from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem
+from surestep.problem import (
+    CompositeProblem,
+    KnownSmoothness,
+    LeastSquares,
+    PenalisedProblem,
+    Problem,
+)
 
-Need = Literal["smooth", "residual", "weight"]
+Need = Literal["smooth", "residual", "weight", "smoothness"]
 """What a rule asks of a problem beyond a loss and its gradient."""
 
 
@@ -133,6 +139,10 @@ _OFFERS: dict[str, tuple[str, Any]] = {
     "weight": (
         "the method `weight` of PenalisedProblem",
         lambda p: isinstance(p, PenalisedProblem),
+    ),
+    "smoothness": (
+        "the method `smoothness` of KnownSmoothness",
+        lambda p: isinstance(p, KnownSmoothness),
     ),
 }
 

@@ -1,12 +1,14 @@
 """The paper's problems, by name.
 
-Each module has `build(config)`, `PRESETS` and the type `Config` of its configuration.
+Each module has `build(config)`, `PRESETS` and the type `Config` of its configuration. It may have
+`draw(config, experiment, learned, folder)`, which adds figures of its own to a run's.
 """
 
 import importlib
 import json
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
@@ -15,7 +17,10 @@ from surestep.names import unknown
 from surestep.records import from_plain
 from surestep.store import RunFolder
 
-NAMES = ("quadratics", "lasso", "network")
+if TYPE_CHECKING:
+    from surestep.learning import Learned
+
+NAMES = ("quadratics", "image", "lasso", "network")
 
 
 def presets(name: str) -> dict[str, RunConfig[Any]]:
@@ -44,6 +49,16 @@ def summary(name: str) -> str:
 def build(config: RunConfig[Any]) -> Experiment:
     """The experiment that a configuration describes."""
     return _module(config.name).build(config)
+
+
+def draw(
+    config: RunConfig[Any], experiment: Experiment, learned: "Learned", folder: Path
+) -> dict[str, Path]:
+    """Figures that a problem alone has, by name; most have none."""
+    module = _module(config.name)
+    if not hasattr(module, "draw"):
+        return {}
+    return {path.stem: path for path in module.draw(config, experiment, learned, folder)}
 
 
 def read_config(folder: RunFolder) -> RunConfig[Any]:

@@ -7,7 +7,9 @@ from surestep.rules.classical import (
     GradientDescent,
     HeavyBall,
     Nesterov,
+    NesterovPerInstance,
 )
+from surestep.rules.convolutional import Convolutional
 from surestep.rules.coordinatewise import Coordinatewise
 from surestep.rules.curvature import LBFGS, ConjugateGradients
 from surestep.rules.preconditioned import Preconditioned
@@ -17,12 +19,14 @@ __all__ = [
     "LBFGS",
     "Adam",
     "ConjugateGradients",
+    "Convolutional",
     "Coordinatewise",
     "Fista",
     "FistaWithRestart",
     "GradientDescent",
     "HeavyBall",
     "Nesterov",
+    "NesterovPerInstance",
     "Preconditioned",
     "Proximal",
 ]

@@ -89,3 +89,43 @@ class Perceptron(eqx.Module):
             if self.biases:
                 columns = columns + self.biases[i][:, None]
         return columns
+
+
+class ConvolutionChain(eqx.Module):
+    """3 x 3 convolutions without bias, a ReLU between them.
+
+    Pictures keep their size: they are reflected at their edges, which are not repeated.
+    Convolutions cannot be multiplied together beforehand, for each meets its own reflection.
+    """
+
+    kernels: tuple[Float[Array, "3 3 in out"], ...]
+
+    @classmethod
+    def create(cls, channels: tuple[int, ...], key: Array) -> "ConvolutionChain":
+        """Draw the weights as PyTorch does by default: uniform up to `1 / sqrt(inputs)`."""
+        keys = jax.random.split(key, len(channels) - 1)
+        return cls(
+            tuple(
+                jax.random.uniform(k, (3, 3, before, after), minval=-1, maxval=1)
+                / (9 * before) ** 0.5
+                for k, (before, after) in zip(keys, itertools.pairwise(channels), strict=True)
+            )
+        )
+
+    def __call__(self, picture: Float[Array, "h w in"]) -> Float[Array, "h w out"]:
+        """Apply the map to a picture."""
+        *hidden, last = self.kernels
+        for kernel in hidden:
+            picture = jnp.maximum(_convolve(picture, kernel), 0)
+        return _convolve(picture, last)
+
+
+def _convolve(
+    picture: Float[Array, "h w in"], kernel: Float[Array, "3 3 in out"]
+) -> Float[Array, "h w out"]:
+    reflected = jnp.pad(picture, ((1, 1), (1, 1), (0, 0)), mode="reflect")
+    # Channels last: the fastest of the layouts tried on a CPU, forwards and backwards.
+    layout = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        reflected[None], kernel, (1, 1), "VALID", dimension_numbers=layout
+    )[0]

@@ -1,5 +1,6 @@
 """Classical first-order rules: the teachers of learned rules and their opponents."""
 
+import abc
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -90,7 +91,9 @@ class _Extrapolated(Rule):
     plain one.
     """
 
-    step_size: float | Float[Array, ""]
+    @abc.abstractmethod
+    def step_size_for(self, oracle: Oracle) -> float | Scalar:
+        """The step size on an instance."""
 
     def init(self, oracle: Oracle, x: Vector) -> ExtrapolatedState:
         """At rest in `x`."""
@@ -100,8 +103,9 @@ class _Extrapolated(Rule):
     def step(self, oracle: Oracle, state: ExtrapolatedState) -> ExtrapolatedState:
         """Extrapolate, step, and find the momentum of the next extrapolation."""
         beyond = state.x + state.momentum * (state.x - state.previous)
-        moved = beyond - self.step_size * oracle.smooth_gradient(beyond)
-        x = oracle.prox(moved, self.step_size)
+        step_size = self.step_size_for(oracle)
+        moved = beyond - step_size * oracle.smooth_gradient(beyond)
+        x = oracle.prox(moved, step_size)
         momentum, scalar = self.next_momentum(state, beyond, x)
         return ExtrapolatedState(x, oracle.value(x), state.x, momentum, scalar)
 
@@ -117,17 +121,37 @@ class _Extrapolated(Rule):
         return ExtrapolatedState(x, oracle.value(x), state.previous, state.momentum, state.scalar)
 
 
-class Nesterov(_Extrapolated):
+class _ExtrapolatedOneStep(_Extrapolated):
+    """With one step size for all instances."""
+
+    step_size: float | Float[Array, ""]
+
+    def step_size_for(self, oracle: Oracle) -> float | Scalar:
+        """The same for all."""
+        return self.step_size
+
+
+class Nesterov(_ExtrapolatedOneStep):
     """Nesterov's accelerated gradient method for smooth losses, with step `1 / L`."""
 
     needs: ClassVar[tuple[Need, ...]] = ("smooth",)
 
 
-class Fista(_Extrapolated):
+class NesterovPerInstance(_Extrapolated):
+    """Nesterov's method with step `1 / L`, where `L` is the smoothness of the instance itself."""
+
+    needs: ClassVar[tuple[Need, ...]] = ("smooth", "smoothness")
+
+    def step_size_for(self, oracle: Oracle) -> Scalar:
+        """One over the instance's own constant."""
+        return 1 / oracle.smoothness()
+
+
+class Fista(_ExtrapolatedOneStep):
     """FISTA: Nesterov's scheme with a proximal step, for composite losses, with step `1 / L`."""
 
 
-class FistaWithRestart(_Extrapolated):
+class FistaWithRestart(_ExtrapolatedOneStep):
     """FISTA that drops its momentum when the last move points uphill.
 
     The gradient test of O'Donoghue and Candès: it costs no evaluation.

@@ -1,0 +1,56 @@
+"""The paper's learned rule for pictures: a small convolutional network gives the direction."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Scalar
+
+from surestep.oracle import Vector
+from surestep.rule import GradientRule, unit
+from surestep.rules.blocks import ConvolutionChain, LinearChain
+
+
+class Convolutional(GradientRule):
+    """`x + scale * direction`, both learned, as drawn in the paper for image processing.
+
+    - `direction` comes from three 3 x 3 convolutions over the gradient's unit vector, the last
+      move's unit vector and their product, in the shape of the picture.
+    - `scale` is a number computed from the logarithms `log(1 + .)` of the two norms.
+
+    Neither block has biases. At the start the previous point is the start itself.
+    """
+
+    direction: ConvolutionChain
+    scale: LinearChain
+    height: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    @classmethod
+    def create(
+        cls, key: Array, height: int, width: int, channels: int = 16, features: int = 8
+    ) -> "Convolutional":
+        """Random weights; the paper has 16 channels and 8 features."""
+        key_direction, key_scale = jax.random.split(key)
+        c, f = channels, features
+        return cls(
+            direction=ConvolutionChain.create((3, c, c, 1), key_direction),
+            scale=LinearChain.create(((2, f), (f, f), (f, 1)), key_scale),
+            height=height,
+            width=width,
+        )
+
+    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Vector:
+        """The start is its own predecessor."""
+        return x
+
+    def update(
+        self, x: Vector, value: Scalar, gradient: Vector, memory: Vector
+    ) -> tuple[Vector, Vector]:
+        """The learned step."""
+        downhill, steepness = unit(gradient)
+        onward, speed = unit(x - memory)
+        channels = jnp.stack([downhill, onward, downhill * onward], axis=-1)
+        picture = self.direction(channels.reshape(self.height, self.width, 3))
+        features = jnp.log1p(jnp.stack([steepness, speed]))
+        scale = self.scale(features[:, None])[0, 0]
+        return x + scale * picture.reshape(x.shape), x
