@@ -15,7 +15,7 @@ from surestep.names import unknown
 from surestep.records import from_plain
 from surestep.store import RunFolder
 
-NAMES = ("quadratics",)
+NAMES = ("quadratics", "mnist")
 
 
 def presets(name: str) -> dict[str, RunConfig[Any]]:

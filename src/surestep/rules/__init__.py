@@ -1,5 +1,6 @@
 """Rules: the learned architectures and the classical algorithms."""
 
+from surestep.rules.blended import Blended
 from surestep.rules.classical import (
     Adam,
     Fista,
@@ -14,6 +15,7 @@ from surestep.rules.curvature import LBFGS, ConjugateGradients
 __all__ = [
     "LBFGS",
     "Adam",
+    "Blended",
     "ConjugateGradients",
     "Coordinatewise",
     "Fista",
