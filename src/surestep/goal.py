@@ -39,9 +39,11 @@ class Goal:
 
 
 @eqx.filter_jit
-def thresholds(goal: Goal, problem: Problem, thetas: Theta) -> Float[Array, " instance"]:
-    """The thresholds of every instance of a stacked set."""
-    return jax.vmap(lambda theta: goal.threshold(problem, theta))(thetas)
+def thresholds(
+    goal: Goal, problem: Problem, thetas: Theta, block: int
+) -> Float[Array, " instance"]:
+    """The thresholds of every instance of a stacked set, `block` of them side by side."""
+    return jax.lax.map(lambda theta: goal.threshold(problem, theta), thetas, batch_size=block)
 
 
 def reached(

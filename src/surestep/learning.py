@@ -248,12 +248,12 @@ def _record_inputs(folder: RunFolder, split: Split, experiment: Experiment, rule
 
 
 def _fingerprint(experiment: Experiment, rule: Rule, split: Split) -> str:
-    """What the problem computes at the start and beside it, and every rule's numbers."""
+    """What the problem computes at the start and beside it, its data, every rule's numbers."""
     with working_precision(experiment.problem):
         few = instance(split.prior.thetas, jnp.arange(min(4, split.prior.size)))
         probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, 4)
     rules = (rule, experiment.teacher, dict(experiment.baselines))
-    return solver_fingerprint((rules, experiment.accuracies.values, probe))
+    return solver_fingerprint((rules, experiment.accuracies.values, probe, experiment.pool))
 
 
 def provenance() -> dict[str, str]:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep.certificate import Certificate
+from surestep.check import check_problem
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
@@ -166,8 +167,11 @@ def certify_rule(
     return dataclasses.replace(document, statements=sure)
 
 
-def read_instances(problem: Problem, path: Path) -> TrainSet:
-    """Instances from an .npz file whose arrays are named like the parts of the problem's theta."""
+def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
+    """Instances from an .npz file whose arrays are named like the parts of the problem's theta.
+
+    Every instance is tried at the problem's start, `block` of them side by side.
+    """
     template = problem.sample(named_key(0, "template"))
     parts = jax.tree_util.tree_leaves_with_path(template)
     names = [
@@ -192,8 +196,21 @@ def read_instances(problem: Problem, path: Path) -> TrainSet:
             )
         if not np.all(np.isfinite(arrays[name])):
             raise ConfigurationError(f"{name} in {path} holds numbers that are not finite")
+        if jnp.issubdtype(leaf.dtype, jnp.integer) and not _whole(arrays[name], leaf.dtype):
+            raise ConfigurationError(
+                f"{name} in {path} must hold whole numbers that {leaf.dtype} can hold, not "
+                f"{arrays[name].dtype}"
+            )
     sizes = {len(array) for array in arrays.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise ConfigurationError(f"the arrays in {path} must have equally many instances")
     tree = jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in names])
-    return TrainSet(as_instances(problem, tree))
+    thetas = as_instances(problem, tree)
+    with working_precision(problem):
+        check_problem(problem, thetas, block)
+    return TrainSet(thetas)
+
+
+def _whole(array: np.ndarray, kind: Any) -> bool:
+    same = np.issubdtype(array.dtype, np.integer)
+    return bool(same and np.array_equal(array.astype(kind), array))

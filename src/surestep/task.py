@@ -35,7 +35,8 @@ class Task:
     def thresholds(self, data: DataSet) -> Float[np.ndarray, " instance"]:
         """The goal's threshold on every instance of a set."""
         with working_precision(self.problem):
-            return np.asarray(thresholds(self.goal, self.problem, data.thetas), np.float64)
+            found = thresholds(self.goal, self.problem, data.thetas, self.block)
+            return np.asarray(found, np.float64)
 
     def losses(
         self, rule: Rule, data: DataSet, at: tuple[int, ...] | None = None
@@ -73,7 +74,8 @@ class Task:
         """The losses that every rollout starts from."""
         with working_precision(self.problem):
             whole = Goal(scale=1.0, exponent=1.0)
-            return np.asarray(thresholds(whole, self.problem, data.thetas), np.float64)
+            found = thresholds(whole, self.problem, data.thetas, self.block)
+            return np.asarray(found, np.float64)
 
     def _sound(
         self, losses: Float[np.ndarray, "instance iteration"], data: DataSet

@@ -20,7 +20,7 @@ from surestep.store import RunFolder
 if TYPE_CHECKING:
     from surestep.learning import Learned
 
-NAMES = ("quadratics", "image", "lasso", "network")
+NAMES = ("quadratics", "image", "lasso", "network", "mnist")
 
 
 def presets(name: str) -> dict[str, RunConfig[Any]]:

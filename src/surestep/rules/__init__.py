@@ -1,5 +1,6 @@
 """Rules: the learned architectures and the classical algorithms."""
 
+from surestep.rules.blended import Blended
 from surestep.rules.classical import (
     Adam,
     Fista,
@@ -18,6 +19,7 @@ from surestep.rules.proximal import Proximal
 __all__ = [
     "LBFGS",
     "Adam",
+    "Blended",
     "ConjugateGradients",
     "Convolutional",
     "Coordinatewise",

@@ -1,0 +1,219 @@
+"""MNIST: training a small classifier of handwritten digits, the paper's last experiment."""
+
+import dataclasses
+import functools
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import tyro
+from jaxtyping import Array, Float, Int, Scalar
+
+from surestep.config import RunConfig
+from surestep.constraint import Constraint
+from surestep.errors import ConfigurationError
+from surestep.experiment import Accuracies, Experiment
+from surestep.goal import Goal
+from surestep.problem import Problem
+from surestep.problems.digits import BUNDLED, Stock, open_stock
+from surestep.randomness import named_key
+from surestep.rules import LBFGS, Adam, Blended, GradientDescent
+from surestep.split import SplitSizes
+from surestep.stages.evaluate import EvaluateSettings
+from surestep.stages.imitate import ImitateSettings
+from surestep.stages.locate import LocateSettings
+from surestep.stages.sample import SampleSettings
+
+CLASSES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class MnistSettings:
+    """The family of classification problems."""
+
+    data: Annotated[str, tyro.conf.arg(aliases=["--data"])] = ""
+    """Folder with the four MNIST files, or `digits` for the small digits that come with
+    scikit-learn; if empty, MNIST is fetched, and those digits stand in where that fails."""
+    images: int = 250
+    """Images in each instance."""
+
+    def validate(self) -> None:
+        """Refuse an instance without images."""
+        if self.images < 1:
+            raise ConfigurationError(f"problem.images must be at least 1, not {self.images}")
+
+
+class Weights(NamedTuple):
+    """The classifier: two convolutions and three linear layers, each with its biases."""
+
+    conv1: Float[Array, "6 1 3 3"]
+    conv1_bias: Float[Array, " 6"]
+    conv2: Float[Array, "12 6 3 3"]
+    conv2_bias: Float[Array, " 12"]
+    linear1: Float[Array, "80 108"]
+    linear1_bias: Float[Array, " 80"]
+    linear2: Float[Array, "40 80"]
+    linear2_bias: Float[Array, " 40"]
+    linear3: Float[Array, "10 40"]
+    linear3_bias: Float[Array, " 10"]
+
+    @classmethod
+    def draw(cls, key: Array) -> Self:
+        """All weights independent and standard normal."""
+        convolutions = [(6, 1, 3, 3), (6,), (12, 6, 3, 3), (12,)]
+        shapes = [*convolutions, (80, 108), (80,), (40, 80), (40,), (CLASSES, 40), (CLASSES,)]
+        keys = jax.random.split(key, len(shapes))
+        return cls(*(jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True)))
+
+
+class Mnist(Problem):
+    """Training the classifier on a few images, from weights that were drawn once.
+
+    An instance is the numbers of its images in the stock, drawn independently (an image may come
+    twice). The stock belongs to the family: all instances of all data sets draw from it.
+    """
+
+    precision: ClassVar[Literal["float32", "float64"]] = "float32"
+
+    stock: Float[Array, "stock 20 20"]
+    labels: Int[Array, " stock"]
+    first: Weights
+    images: int
+
+    @classmethod
+    def create(cls, settings: MnistSettings, stock: Stock, seed: int) -> Self:
+        """Draw the start that all instances share."""
+        settings.validate()
+        with jax.enable_x64(False):
+            return cls(
+                stock=jnp.asarray(stock.normalised()),
+                labels=jnp.asarray(stock.labels, jnp.int32),
+                first=Weights.draw(named_key(seed, "family", "mnist")),
+                images=settings.images,
+            )
+
+    def sample(self, key: Array) -> Int[Array, " image"]:
+        """The numbers of images, each uniform in the stock."""
+        return jax.random.randint(key, (self.images,), 0, len(self.labels), jnp.int32)
+
+    def start(self, theta: Int[Array, " image"]) -> Weights:
+        """The family's start."""
+        return self.first
+
+    def logits(self, x: Weights, theta: Int[Array, " image"]) -> Float[Array, "class image"]:
+        """What the classifier makes of an instance's images."""
+        # A number that the stock does not have makes the loss not a number, which is refused.
+        images = self.stock.at[theta].get(mode="fill", fill_value=jnp.nan)
+        hidden = jnp.moveaxis(images, 0, -1)[None]
+        hidden = _convolved_and_pooled(x.conv1, x.conv1_bias, hidden)
+        hidden = _convolved_and_pooled(x.conv2, x.conv2_bias, hidden)
+        columns = hidden.reshape(-1, theta.size)
+        columns = jax.nn.relu(x.linear1 @ columns + x.linear1_bias[:, None])
+        columns = jax.nn.relu(x.linear2 @ columns + x.linear2_bias[:, None])
+        return x.linear3 @ columns + x.linear3_bias[:, None]
+
+    def loss(self, x: Weights, theta: Int[Array, " image"]) -> Scalar:
+        """Mean cross-entropy over the mean of `exp(-sqrt(1 - correct))`, `correct` 0 or 1."""
+        logits, labels = self.logits(x, theta), self.labels[theta]
+        right = jnp.argmax(logits, axis=0) == labels
+        share = jnp.mean(jnp.where(right, 1.0, jnp.exp(-1.0)).astype(logits.dtype))
+        return jnp.mean(_cross_entropies(logits, labels)) / share
+
+    def accuracy(self, x: Weights, theta: Int[Array, " image"]) -> Scalar:
+        """The share of the instance's images that the classifier gets right."""
+        right = jnp.argmax(self.logits(x, theta), axis=0) == self.labels[theta]
+        return jnp.mean(right, dtype=self.stock.dtype)
+
+
+def _convolved_and_pooled(
+    kernel: Float[Array, "out in 3 3"],
+    bias: Float[Array, " out"],
+    pixels: Float[Array, "in side side image"],
+) -> Float[Array, "out half half image"]:
+    """A 3 x 3 convolution, the largest of every 2 x 2 of its outputs, and a ReLU.
+
+    As one matrix product, with the four places of a pooling window along an axis of their own:
+    convolutions with other weights for every instance are slow, on a CPU and on a GPU.
+    """
+    half = (pixels.shape[1] - 2) // 2
+    parts = [
+        pixels[:, down : down + 2 * half : 2, across : across + 2 * half : 2]
+        for kernel_row in range(3)
+        for kernel_column in range(3)
+        for down in (kernel_row, kernel_row + 1)
+        for across in (kernel_column, kernel_column + 1)
+    ]
+    patches = jnp.stack(parts, axis=1).reshape(-1, 4, half, half, pixels.shape[-1])
+    found = jnp.tensordot(kernel.reshape(len(kernel), -1), patches, axes=1)
+    # Pairwise, because the derivative of a maximum over an axis is slower.
+    upper, lower = jnp.maximum(found[:, 0], found[:, 1]), jnp.maximum(found[:, 2], found[:, 3])
+    return jax.nn.relu(jnp.maximum(upper, lower) + bias[:, None, None, None])
+
+
+def _cross_entropies(
+    logits: Float[Array, "class image"], labels: Int[Array, " image"]
+) -> Float[Array, " image"]:
+    """`log(sum_j exp(logit_j)) - logit_label`, from the differences to the label's logit.
+
+    So it is never negative, and precise where it is far smaller than the logits' last digit.
+    """
+    wanted = jnp.arange(CLASSES)[:, None] == labels
+    ahead = logits - jnp.sum(jnp.where(wanted, logits, 0.0), axis=0)
+    others = jax.nn.logsumexp(ahead, axis=0, where=~wanted)
+    return jnp.logaddexp(others, 0.0)
+
+
+Config = RunConfig[MnistSettings]
+
+
+def build(config: Config) -> Experiment:
+    """The experiment that a configuration describes."""
+    stock = open_stock(config.problem.data)
+    problem = Mnist.create(config.problem, stock, config.family_seed)
+    dimension = sum(leaf.size for leaf in problem.first)
+    return Experiment(
+        problem=problem,
+        create_rule=functools.partial(Blended.create, dimension=dimension),
+        teacher=GradientDescent(1e-5),
+        baselines={"Adam": Adam(0.008), "L-BFGS": LBFGS()},
+        accuracies=Accuracies((100.0, 1.0, 0.1)),
+        measures={"accuracy": problem.accuracy},
+        pool=str(stock),
+    )
+
+
+PAPER = Config(
+    name="mnist",
+    preset="paper",
+    problem=MnistSettings(),
+    goal=Goal(scale=0.5, exponent=0.5),
+    horizon=200,
+    block=8,
+    sizes=SplitSizes(prior=25, validation=250, train=50, test=50),
+    imitate=ImitateSettings(steps=100),
+    locate=LocateSettings(steps=10_000, check_every=2_500, chunk=500),
+    sample=SampleSettings(samples=10),
+    evaluate=EvaluateSettings(limit=1000),
+)
+
+QUICK = dataclasses.replace(
+    PAPER,
+    preset="quick",
+    problem=MnistSettings(data=BUNDLED, images=50),
+    horizon=100,
+    sizes=SplitSizes(prior=25, validation=100, train=50, test=50),
+)
+
+TINY = dataclasses.replace(
+    QUICK,
+    preset="tiny",
+    problem=MnistSettings(data=BUNDLED, images=8),
+    horizon=10,
+    sizes=SplitSizes(prior=16, validation=64, train=16, test=8),
+    locate=LocateSettings(steps=200, check_every=100, chunk=100),
+    sample=SampleSettings(samples=3),
+    constraint=Constraint(lower=0.8, width=0.15),
+    evaluate=EvaluateSettings(limit=20, baselines=("Adam",)),
+)
+
+PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER}
