@@ -139,21 +139,24 @@ def test_external_solvers_are_timed_and_their_losses_are_measured():
     def idle(theta, target, accuracy):
         return np.zeros_like(theta.target)
 
-    found = evaluate(
-        *(SETTINGS, TASK, LEARNED_RULE, {}, Accuracies((1e2, 1e-3), lambda _: np.full(64, 7.0))),
-        SPLIT.test,
-        external={"exact": exact, "idle": idle},
-    )
-    assert found.external == ["exact", "idle"]
-    assert found.external_losses.shape == found.external_seconds.shape == (2, 2, 64)
-    assert np.all(found.external_losses[0] < 1e-12)
+    def worse(theta, target, accuracy):
+        return -9 * theta.target / theta.diagonal
+
     start = TASK.start_losses(SPLIT.test)
+    accuracies = Accuracies((1e2, 1e-3), lambda _: start)
+    found = evaluate(
+        *(SETTINGS, TASK, LEARNED_RULE, {}, accuracies, SPLIT.test),
+        external={"exact": exact, "idle": idle, "worse": worse},
+    )
+    assert found.external == ["exact", "idle", "worse"]
+    assert found.external_losses.shape == found.external_seconds.shape == (3, 2, 64)
+    assert np.all(found.external_losses[0] < 1e-12)
     np.testing.assert_allclose(found.external_losses[1], np.stack([start, start]))
-    low = np.sum(start >= 107.0), np.sum(start >= 7.001)
-    np.testing.assert_array_equal(found.external_missed(), [(0, 0), low])
+    np.testing.assert_array_equal(found.external_missed(), [(0, 0), (0, 0), (64, 64)])
     assert np.all(found.external_seconds[0] > 0.002)
     # Each instance once for each accuracy, after one call to warm up.
-    assert asked[1:] == [(107.0, 1e2)] * 64 + [(7.001, 1e-3)] * 64
+    wanted = [(s + accuracy, accuracy) for accuracy in (1e2, 1e-3) for s in start]
+    np.testing.assert_allclose(asked[1:], wanted)
     assert FOUND.external == [] and FOUND.external_losses.shape == (0, 2, 64)
 
 

@@ -17,6 +17,7 @@ from surestep.problem import draw, instance
 from surestep.problems import lasso
 from surestep.problems.coordinate_descent import CoordinateDescent, primal_and_dual
 from surestep.problems.lasso import Lasso, LassoInstance, LassoSettings
+from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
 from surestep.report import overview, summary
 from surestep.rollout import Status, rollouts
@@ -90,8 +91,9 @@ def test_the_proximal_map_is_a_minimiser(steps):
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])
 def test_the_goals_second_moment_is_bounded(exponent):
     goal = Goal(scale=2.0, exponent=exponent)
-    # A start near the origin, so that the right-hand side matters.
-    problem = Lasso.create(LassoSettings(rows=5, columns=8, start=2.0), 0)
+    # Neither part of the start's loss is negligible here, nor is the variance of either.
+    settings = LassoSettings(rows=5, columns=8, start=2.0, spread=1.5, weights=(0.1, 10.0))
+    problem = Lasso.create(settings, 0)
     squares = np.asarray(thresholds(goal, problem, draw(problem, 100_000, named_key(0, "m")))) ** 2
     bound, error = problem.goal_second_moment(goal), squares.std() / np.sqrt(100_000)
     assert squares.mean() - 4 * error <= bound
@@ -99,6 +101,13 @@ def test_the_goals_second_moment_is_bounded(exponent):
         assert bound == pytest.approx(squares.mean(), abs=4 * error + 1e-9)
     else:
         assert bound < 1.5 * squares.mean()
+
+
+def test_the_moments_of_half_a_squared_normal_in_closed_form():
+    a, s = 1.3, 0.7
+    first, second = half_square_moments(jnp.array([a]), jnp.array([[s]]))
+    assert first == pytest.approx((a**2 + s**2) / 2)
+    assert second == pytest.approx((a**4 + 6 * a**2 * s**2 + 3 * s**4) / 4)
 
 
 @pytest.mark.parametrize(
