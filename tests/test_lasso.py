@@ -94,7 +94,8 @@ def test_the_goals_second_moment_is_bounded(exponent):
     # Neither part of the start's loss is negligible here, nor is the variance of either.
     settings = LassoSettings(rows=5, columns=8, start=2.0, spread=1.5, weights=(0.1, 10.0))
     problem = Lasso.create(settings, 0)
-    squares = np.asarray(thresholds(goal, problem, draw(problem, 100_000, named_key(0, "m")))) ** 2
+    thetas = draw(problem, 100_000, named_key(0, "m"))
+    squares = np.asarray(thresholds(goal, problem, thetas, 10_000)) ** 2
     bound, error = problem.goal_second_moment(goal), squares.std() / np.sqrt(100_000)
     assert squares.mean() - 4 * error <= bound
     if exponent in (0.0, 1.0):
