@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -96,9 +97,14 @@ class ConvolutionChain(eqx.Module):
 
     Pictures keep their size: they are reflected at their edges, which are not repeated.
     Convolutions cannot be multiplied together beforehand, for each meets its own reflection.
+
+    Which form is the fastest depends: convolutions to train on a CPU, products to iterate there
+    (a batch one by one, for the cache: 7 and 11 ms a picture of 250 x 187) and on a GPU (141 and
+    216 microseconds a gradient on an H200, four times as fast with many rules side by side).
     """
 
     kernels: tuple[Float[Array, "3 3 in out"], ...]
+    to_iterate: bool = eqx.field(default=False, static=True)
 
     @classmethod
     def create(cls, channels: tuple[int, ...], key: Array) -> "ConvolutionChain":
@@ -112,20 +118,89 @@ class ConvolutionChain(eqx.Module):
             )
         )
 
-    def __call__(self, picture: Float[Array, "h w in"]) -> Float[Array, "h w out"]:
+    def prepared(self) -> "ConvolutionChain":
+        """The same map in the form that is fastest to iterate."""
+        return ConvolutionChain(self.kernels, to_iterate=True)
+
+    def __call__(self, picture: Float[Array, "in h w"]) -> Float[Array, "out h w"]:
         """Apply the map to a picture."""
-        *hidden, last = self.kernels
-        for kernel in hidden:
-            picture = jnp.maximum(_convolve(picture, kernel), 0)
-        return _convolve(picture, last)
+        if jax.default_backend() != "cpu":
+            return _chain(convolve_by_products, self.kernels, picture)
+        if self.to_iterate:
+            return _one_by_one(self.kernels, picture)
+        return _chain(convolve, self.kernels, picture)
 
 
-def _convolve(
-    picture: Float[Array, "h w in"], kernel: Float[Array, "3 3 in out"]
-) -> Float[Array, "h w out"]:
-    reflected = jnp.pad(picture, ((1, 1), (1, 1), (0, 0)), mode="reflect")
-    # Channels last: the fastest of the layouts tried on a CPU, forwards and backwards.
+Kernels = tuple[Float[Array, "3 3 in out"], ...]
+Convolve = Callable[[Float[Array, "in h w"], Float[Array, "3 3 in out"]], Float[Array, "out h w"]]
+
+
+def _chain(
+    apply: Convolve, kernels: Kernels, picture: Float[Array, "in h w"]
+) -> Float[Array, "out h w"]:
+    *hidden, last = kernels
+    for kernel in hidden:
+        picture = jnp.maximum(apply(picture, kernel), 0)
+    return apply(picture, last)
+
+
+@jax.custom_batching.sequential_vmap
+def _one_by_one(kernels: Kernels, picture: Float[Array, "in h w"]) -> Float[Array, "out h w"]:
+    return _chain(convolve_by_products, kernels, picture)
+
+
+@jax.custom_vjp
+def convolve(
+    picture: Float[Array, "in h w"], kernel: Float[Array, "3 3 in out"]
+) -> Float[Array, "out h w"]:
+    """A convolution of a reflected picture.
+
+    Its derivatives are convolutions in the one layout that XLA hands to its fast library. Those
+    of automatic differentiation have others, and inside a loop XLA does not put them in order:
+    on a CPU training is then nine times slower.
+    """
+    return jnp.moveaxis(_valid(_reflected(picture), kernel), -1, 0)
+
+
+def _reflected(picture: Float[Array, "c h w"]) -> Float[Array, "h+2 w+2 c"]:
+    return jnp.pad(jnp.moveaxis(picture, 0, -1), ((1, 1), (1, 1), (0, 0)), mode="reflect")
+
+
+def _valid(picture: Float[Array, "... h w in"], kernel: Float[Array, "a b in out"]) -> Array:
+    batch = picture if picture.ndim == 4 else picture[None]
     layout = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(
-        reflected[None], kernel, (1, 1), "VALID", dimension_numbers=layout
-    )[0]
+    result = jax.lax.conv_general_dilated(batch, kernel, (1, 1), "VALID", dimension_numbers=layout)
+    return result if picture.ndim == 4 else result[0]
+
+
+def _convolve_forwards(picture: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return convolve(picture, kernel), (picture, kernel)
+
+
+def _convolve_backwards(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    picture, kernel = kept
+    slope = jnp.moveaxis(slope, 0, -1)
+    # To the kernel: every input channel is a picture of its own, the slope is the kernel.
+    channels = jnp.moveaxis(_reflected(picture), -1, 0)[..., None]
+    to_kernel = jnp.moveaxis(_valid(channels, slope[:, :, None, :]), 0, 2)
+    # To the picture: the turned kernel, then what was reflected goes back to where it came from.
+    turned = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
+    wide = _valid(jnp.pad(slope, ((2, 2), (2, 2), (0, 0))), turned)
+    rows = wide[1:-1].at[1].add(wide[0]).at[-2].add(wide[-1])
+    both = rows[:, 1:-1].at[:, 1].add(rows[:, 0]).at[:, -2].add(rows[:, -1])
+    return jnp.moveaxis(both, -1, 0), to_kernel
+
+
+convolve.defvjp(_convolve_forwards, _convolve_backwards)
+
+
+def convolve_by_products(
+    picture: Float[Array, "in h w"], kernel: Float[Array, "3 3 in out"]
+) -> Float[Array, "out h w"]:
+    """The same by one matrix product: three rows go in together, three columns are added after."""
+    (_, height, width), out = picture.shape, kernel.shape[-1]
+    reflected = jnp.pad(picture, ((0, 0), (1, 1), (1, 1)), mode="reflect")
+    rows = jnp.concatenate([reflected[:, i : i + height] for i in range(3)])
+    matrix = kernel.transpose(1, 3, 0, 2).reshape(3 * out, -1)
+    columns = (matrix @ rows.reshape(len(rows), -1)).reshape(3, out, height, width + 2)
+    return columns[0, :, :, :-2] + columns[1, :, :, 1:-1] + columns[2, :, :, 2:]

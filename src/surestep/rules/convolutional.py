@@ -1,5 +1,7 @@
 """The paper's learned rule for pictures: a small convolutional network gives the direction."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -39,6 +41,10 @@ class Convolutional(GradientRule):
             width=width,
         )
 
+    def prepare(self) -> "Convolutional":
+        """The direction's convolutions in the form for iterating."""
+        return dataclasses.replace(self, direction=self.direction.prepared())
+
     def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Vector:
         """The start is its own predecessor."""
         return x
@@ -49,8 +55,8 @@ class Convolutional(GradientRule):
         """The learned step."""
         downhill, steepness = unit(gradient)
         onward, speed = unit(x - memory)
-        channels = jnp.stack([downhill, onward, downhill * onward], axis=-1)
-        picture = self.direction(channels.reshape(self.height, self.width, 3))
+        channels = jnp.stack([downhill, onward, downhill * onward])
+        picture = self.direction(channels.reshape(3, self.height, self.width))
         features = jnp.log1p(jnp.stack([steepness, speed]))
         scale = self.scale(features[:, None])[0, 0]
         return x + scale * picture.reshape(x.shape), x
