@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +61,8 @@ def test_agrees_with_the_transcription(value, blended):
     x, gradient, before = random.normal(size=(3, SIZE))
     rule = dataclasses.replace(RULE, near_end=0.01 if blended else None)
     memory = Previous(jnp.asarray(before), jnp.asarray(2 * value))
-    found, kept = rule.update(jnp.asarray(x), jnp.asarray(value), jnp.asarray(gradient), memory)
+    update = eqx.filter_jit(rule.update)
+    found, kept = update(jnp.asarray(x), jnp.asarray(value), jnp.asarray(gradient), memory)
     wanted = transcription(rule, x, value, gradient, before, 2 * value, blended)
     assert np.max(np.abs(wanted - x)) > 1e-3
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
@@ -69,11 +71,10 @@ def test_agrees_with_the_transcription(value, blended):
 
 
 def test_has_the_layers_of_the_figure_and_no_biases():
-    layers = [
-        [w.shape for group in c.groups for w in group] for c in (RULE.weights, RULE.direction)
-    ]
-    assert layers[0] == [(15, 4), (20, 15), (15, 20), (7, 15)]
-    assert layers[1] == [(15, 7), (20, 15), (15, 20), (1, 15)]
+    weights = [w.shape for group in RULE.weights.groups for w in group]
+    direction = [w.shape for group in RULE.direction.groups for w in group]
+    assert weights == [(15, 4), (20, 15), (15, 20), (7, 15)]
+    assert direction == [(15, 7), (20, 15), (15, 20), (1, 15)]
     assert hyper_of(RULE).size == 765 + 720 + 4 * SIZE
     assert np.all(CREATED.gradient_scales == 1e-3)
 
@@ -87,7 +88,7 @@ def test_huge_losses_leave_derivatives_finite():
         def moved(value):
             return jnp.sum(rule.update(x, value, x, Previous(0 * x, value))[0])
 
-        value, slope = jax.value_and_grad(moved)(jnp.asarray(1e12))
+        value, slope = jax.jit(jax.value_and_grad(moved))(jnp.asarray(1e12))
         assert np.isfinite(value)
         assert np.isfinite(slope)
 

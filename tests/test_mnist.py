@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,6 @@ from surestep.check import check_problem
 from surestep.cli import main
 from surestep.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.learning import learn
-from surestep.oracle import Oracle
 from surestep.problem import draw, instance
 from surestep.problems.digits import open_stock
 from surestep.problems.mnist import PAPER, TINY, Mnist, MnistSettings, Weights
@@ -38,6 +38,17 @@ def with_double():
         for part in (PROBLEM.stock, PROBLEM.first)
     )
     return dataclasses.replace(PROBLEM, stock=stock, first=first)
+
+
+@eqx.filter_jit
+def value_and_gradient(problem, x, theta):
+    return jax.value_and_grad(problem.loss)(x, theta)
+
+
+@eqx.filter_jit
+def seen(problem, x, theta):
+    """Logits, loss and accuracy."""
+    return problem.logits(x, theta), problem.loss(x, theta), problem.accuracy(x, theta)
 
 
 def convolve(kernel, bias, image):
@@ -73,7 +84,7 @@ def transcription(x, image):
 def test_the_classifier_is_that_of_the_paper():
     problem = with_double()
     assert ravel_pytree(problem.first)[0].shape == (13_090,)
-    found = problem.logits(problem.first, jnp.asarray(THETA))
+    found, _, _ = seen(problem, problem.first, jnp.asarray(THETA))
     wanted = [transcription(problem.first, np.asarray(problem.stock)[i]) for i in THETA]
     np.testing.assert_allclose(found, np.transpose(wanted), rtol=1e-10)
 
@@ -88,8 +99,9 @@ def test_the_loss_is_the_penalised_cross_entropy(scale):
     entropies = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(6), labels]
     correct = (logits.argmax(axis=1) == labels).astype(float)
     wanted = entropies.mean() / np.mean(np.exp(-np.sqrt(1 - correct)))
-    assert problem.loss(x, jnp.asarray(THETA)) == pytest.approx(wanted, rel=1e-9)
-    assert problem.accuracy(x, jnp.asarray(THETA)) == correct.mean()
+    _, loss, accuracy = seen(problem, x, jnp.asarray(THETA))
+    assert loss == pytest.approx(wanted, rel=1e-9)
+    assert accuracy == correct.mean()
 
 
 def test_tiny_losses_keep_their_digits_in_single_precision():
@@ -98,37 +110,37 @@ def test_tiny_losses_keep_their_digits_in_single_precision():
         bias = jnp.zeros(10).at[4].set(30.0)
         x = jax.tree.map(jnp.zeros_like, PROBLEM.first)._replace(linear3_bias=bias)
         four = int(np.argmax(STOCK.labels == 4))
-        loss = PROBLEM.loss(x, jnp.full(6, four))
+        loss, gradient = value_and_gradient(PROBLEM, x, jnp.full(6, four))
         assert loss == pytest.approx(9 * np.exp(-30.0), rel=1e-5)
-        gradient = jax.grad(PROBLEM.loss)(x, jnp.full(6, four))
         assert gradient.linear3_bias[3] == pytest.approx(np.exp(-30.0), rel=1e-5)
 
 
 def test_the_gradient_is_that_of_finite_differences():
     problem, theta = with_double(), jnp.asarray(THETA)
-    oracle = Oracle(problem, theta)
-    x = 0.3 * oracle.start
-    _, gradient = oracle.value_and_gradient(x)
+    x = jax.tree.map(lambda part: 0.3 * part, problem.first)
+    flat, unravel = ravel_pytree(x)
+    gradient = np.asarray(ravel_pytree(value_and_gradient(problem, x, theta)[1])[0])
     random = np.random.default_rng(0)
     for _ in range(4):
-        along = jnp.asarray(random.normal(size=x.shape)) / 100
-        step = 1e-6
-        ahead, behind = (oracle.value(x + sign * step * along) for sign in (1, -1))
-        slope = (float(ahead) - float(behind)) / (2 * step)
-        assert float(gradient @ along) == pytest.approx(slope, rel=1e-5)
+        along = random.normal(size=flat.shape) / 100
+        ahead, behind = (
+            float(value_and_gradient(problem, unravel(flat + sign * 1e-6 * along), theta)[0])
+            for sign in (1, -1)
+        )
+        assert gradient @ along == pytest.approx((ahead - behind) / 2e-6, rel=1e-5)
 
 
-def test_even_ties_between_pixels_have_the_derivative_of_a_pooled_constant():
-    """On an image of one grey every pooling window is a tie; its derivative must count once."""
+def test_a_tie_in_a_pooling_window_counts_once():
+    """On an image of one grey every window is a tie."""
     flat = dataclasses.replace(with_double(), stock=jnp.full((1797, 20, 20), 0.7))
     x, theta = flat.first, jnp.asarray(THETA)
-    gradient = jax.grad(flat.loss)(x, theta)
-    step = 1e-6
-
-    def moved(sign):
-        return flat.loss(x._replace(conv1=x.conv1.at[2].add(sign * step)), theta)
-
-    slope = (float(moved(1)) - float(moved(-1))) / (2 * step)
+    gradient = value_and_gradient(flat, x, theta)[1]
+    ahead, behind = (
+        float(value_and_gradient(flat, x._replace(conv1=x.conv1.at[2].add(step)), theta)[0])
+        for step in (1e-6, -1e-6)
+    )
+    slope = (ahead - behind) / 2e-6
+    assert slope != 0
     assert float(gradient.conv1[2].sum()) == pytest.approx(slope, rel=1e-5)
 
 
@@ -218,8 +230,6 @@ def test_tiny_runs_to_a_certificate_that_names_its_stock(tmp_path):
     assert evaluation.measured == ["accuracy"]
     assert evaluation.measures.shape == (2, 1, 8, 21)
     assert np.all((evaluation.measures >= 0) & (evaluation.measures <= 1))
-    solved = learned.solve(draw(experiment.problem, 2, named_key(3, "new")))
-    assert solved.x.linear1.shape == (2, 80, 108)
     assert all(check.stands for check in verify(folder, TINY, experiment, rerun=4, seed=0))
 
     other = dataclasses.replace(experiment, pool=experiment.pool.replace("SHA-256 ", "SHA-256 0"))
