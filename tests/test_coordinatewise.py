@@ -10,7 +10,7 @@ from surestep.randomness import named_key
 from surestep.rollout import rollout
 from surestep.rule import hyper_of, with_hyper
 from surestep.rules import Coordinatewise
-from surestep.rules.coordinatewise import Previous
+from surestep.rules.previous import Previous
 
 with jax.enable_x64(True):
     RULE = Coordinatewise.create(named_key(0, "rule"))

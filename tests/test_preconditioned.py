@@ -14,7 +14,7 @@ from surestep.rollout import rollouts
 from surestep.rule import hyper_of, solver_fingerprint, with_hyper
 from surestep.rules import Preconditioned
 from surestep.rules.blocks import Perceptron
-from surestep.rules.coordinatewise import Previous
+from surestep.rules.previous import Previous
 
 N = 7
 

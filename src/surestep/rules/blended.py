@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from surestep.oracle import Vector
-from surestep.rule import GradientRule, unit
+from surestep.rule import unit
 from surestep.rules.blocks import LinearChain
-from surestep.rules.coordinatewise import Previous
+from surestep.rules.previous import LooksBack, Previous
 
 
-class Blended(GradientRule):
+class Blended(LooksBack):
     """`x + direction`: seven weighted directions, mixed coordinate by coordinate.
 
     - The directions are the gradient's unit vector, the last move's unit vector, their product,
@@ -43,10 +43,6 @@ class Blended(GradientRule):
             momentum_scales=jnp.full((2, dimension), scale),
             near_end=near_end,
         )
-
-    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Previous:
-        """The start is its own predecessor."""
-        return Previous(x, value)
 
     def update(
         self, x: Vector, value: Scalar, gradient: Vector, memory: Previous

@@ -1,23 +1,16 @@
 """The paper's learned rule for quadratics: one small network applied to every coordinate."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Scalar
 
 from surestep.oracle import Vector
-from surestep.rule import GradientRule, unit
+from surestep.rule import unit
 from surestep.rules.blocks import LinearChain
+from surestep.rules.previous import LooksBack, Previous
 
 
-class Previous(eqx.Module):
-    """The point and the loss one iteration ago."""
-
-    x: Vector
-    value: Scalar
-
-
-class Coordinatewise(GradientRule):
+class Coordinatewise(LooksBack):
     """`x + scale * direction`, both learned, as drawn in the paper for quadratic problems.
 
     - `direction` mixes, coordinate by coordinate, the gradient's unit vector, the last move's
@@ -44,10 +37,6 @@ class Coordinatewise(GradientRule):
     def prepare(self) -> "Coordinatewise":
         """Multiply adjacent linear maps once."""
         return Coordinatewise(self.direction.multiplied(), self.scale.multiplied())
-
-    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Previous:
-        """The start is its own predecessor."""
-        return Previous(x, value)
 
     def update(
         self, x: Vector, value: Scalar, gradient: Vector, memory: Previous

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from surestep.oracle import Vector
-from surestep.rule import GradientRule, unit
+from surestep.rule import unit
 from surestep.rules.blocks import Perceptron
-from surestep.rules.coordinatewise import Previous
+from surestep.rules.previous import LooksBack, Previous
 
 LossScale = Literal["log", "log1p"]
 """How losses become features: `log(loss)` or `log(1 + loss)`."""
 
 
-class Preconditioned(GradientRule):
+class Preconditioned(LooksBack):
     """`x + direction`, mixed coordinate by coordinate from six channels.
 
     - The channels are the gradient's unit vector, the last move's unit vector, each once as it is
@@ -56,10 +56,6 @@ class Preconditioned(GradientRule):
             momentum_scaling=jnp.full(dimension, scaling, jnp.result_type(float)),
             loss_scale=loss_scale,
         )
-
-    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Previous:
-        """The start is its own predecessor."""
-        return Previous(x, value)
 
     def update(
         self, x: Vector, value: Scalar, gradient: Vector, memory: Previous

@@ -1,0 +1,22 @@
+"""What the paper's smooth rules have in common: they look one iteration back."""
+
+import equinox as eqx
+from jaxtyping import Scalar
+
+from surestep.oracle import Vector
+from surestep.rule import GradientRule
+
+
+class Previous(eqx.Module):
+    """The point and the loss one iteration ago."""
+
+    x: Vector
+    value: Scalar
+
+
+class LooksBack(GradientRule):
+    """A rule whose memory is the previous point and its loss."""
+
+    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Previous:
+        """The start is its own predecessor."""
+        return Previous(x, value)
