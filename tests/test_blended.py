@@ -11,7 +11,7 @@ import pytest
 from surestep.randomness import named_key
 from surestep.rule import hyper_of, with_hyper
 from surestep.rules import Blended
-from surestep.rules.blended import Previous
+from surestep.rules.previous import Previous
 
 SIZE = 40
 
