@@ -320,14 +320,14 @@ PAPER = Config(
 QUICK = dataclasses.replace(
     PAPER,
     preset="quick",
-    problem=ImageSettings(height=60, width=45, shorter_side=150, accuracies=(0.6, 0.3, 0.06)),
+    problem=ImageSettings(height=48, width=36, shorter_side=120, accuracies=(0.4, 0.2, 0.04)),
     # Small crops are darker here and there: on some even the minimum is above a fifth.
     goal=Goal(scale=0.35, exponent=1.0),
     block=25,
-    sizes=SplitSizes(200, 200, 200, 100),
-    locate=LocateSettings(steps=20_000, halve_every=4_000, check_every=4_000, chunk=1_000),
-    sample=SampleSettings(samples=20),
-    evaluate=EvaluateSettings(limit=400),
+    sizes=SplitSizes(150, 200, 200, 50),
+    locate=LocateSettings(steps=12_000, halve_every=3_000, check_every=3_000, chunk=1_000),
+    sample=SampleSettings(samples=10),
+    evaluate=EvaluateSettings(limit=250),
 )
 
 TINY = dataclasses.replace(
