@@ -95,8 +95,8 @@ def test_folders_without_a_photograph_are_refused(tmp_path):
         photographs.load(str(tmp_path / "nowhere"), 10, 10, 100)
 
 
-@pytest.mark.parametrize("module", ["PIL", "skimage"])
-def test_a_missing_package_is_named(module, monkeypatch):
+@pytest.mark.parametrize(("module", "package"), [("PIL", "Pillow"), ("skimage", "scikit-image")])
+def test_a_missing_package_is_named(module, package, monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     original = builtins.__import__
@@ -108,5 +108,5 @@ def test_a_missing_package_is_named(module, monkeypatch):
 
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigurationError, match=rf"needs {module}.*surestep\[problems\]"):
+    with pytest.raises(ConfigurationError, match=rf"needs {package}.*surestep\[problems\]"):
         photographs.load("", 10, 10, 100)

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from surestep.errors import ConfigurationError
+from surestep.extras import require
 
 log = logging.getLogger("surestep")
 
@@ -174,14 +175,11 @@ def _impatient() -> Iterator[None]:
 
 
 def _datasets() -> Any:
-    try:
-        from sklearn import datasets  # noqa: PLC0415 - an optional extra
-    except ImportError as error:
-        raise ConfigurationError(
-            "without --data DIR (a folder with the four MNIST files) digits come from "
-            "scikit-learn, which is not installed: pip install 'surestep[problems]'"
-        ) from error
-    return datasets
+    return require(
+        "sklearn.datasets",
+        "scikit-learn",
+        "MNIST without --data DIR (its four files)",
+    )
 
 
 def read_folder(folder: Path, files: tuple[IdxFile, ...] = FILES) -> Stock:

@@ -15,6 +15,7 @@ from surestep.config import RunConfig
 from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
+from surestep.extras import require
 from surestep.goal import Goal
 from surestep.learning import Learned
 from surestep.problem import KnownSmoothness, Theta, working_precision
@@ -273,7 +274,9 @@ def draw(config: Config, experiment: Experiment, learned: Learned, folder: Path)
     """A few test pictures: observed, as two rules leave them at the horizon, and the original."""
     from surestep.report.pictures import Tile, save_pictures  # noqa: PLC0415
 
-    similarity = photographs.extra("skimage.metrics").structural_similarity
+    similarity = require(
+        "skimage.metrics", "scikit-image", "comparing pictures"
+    ).structural_similarity
     problem = experiment.problem
     few = TestSet.draw(problem, min(4, config.sizes.test), config.seed).thetas
     name, baseline = next(iter(experiment.baselines.items()))

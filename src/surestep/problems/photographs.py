@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from surestep.errors import ConfigurationError
+from surestep.extras import require
 
 log = logging.getLogger("surestep")
 
@@ -72,7 +73,7 @@ def load(folder: str, height: int, width: int, shorter_side: int) -> Photographs
     `shorter_side` is scaled down to it. Files that are too small or cannot be read are skipped,
     with a warning that names them.
     """
-    extra("PIL.Image")
+    pillow("Image")
     files = _files(Path(folder)) if folder else _bundled()
     names: list[str] = []
     pictures: list[Grey] = []
@@ -101,19 +102,13 @@ def load(folder: str, height: int, width: int, shorter_side: int) -> Photographs
     return Photographs(source, tuple(names), tuple(pictures), tuple(skipped))
 
 
-def extra(module: str) -> Any:
-    """A module that only the paper's problems need, or an error that says how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"this problem needs {module.partition('.')[0]}, which is not installed: "
-            'pip install "surestep[problems]"'
-        ) from error
+def pillow(module: str) -> Any:
+    """One of Pillow's modules."""
+    return require(f"PIL.{module}", "Pillow", "reading photographs")
 
 
 def _bundled() -> dict[str, Path]:
-    extra("skimage")
+    require("skimage", "scikit-image", "the photographs that come with it")
     folder = Path(str(importlib.resources.files("skimage"))) / "data"
     return {Path(name).stem: folder / name for name in BUNDLED}
 
@@ -130,11 +125,11 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def _bomb() -> type[Exception]:
-    return extra("PIL.Image").DecompressionBombError
+    return pillow("Image").DecompressionBombError
 
 
 def _read(path: Path, shorter_side: int) -> Grey:
-    image_module, operations = extra("PIL.Image"), extra("PIL.ImageOps")
+    image_module, operations = pillow("Image"), pillow("ImageOps")
     with image_module.open(path) as opened:
         picture = operations.exif_transpose(opened)
         if picture.mode.startswith("I"):
