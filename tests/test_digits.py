@@ -188,7 +188,7 @@ def test_what_is_fetched_must_be_mnist(monkeypatch, change, message):
 
 
 def test_a_missing_scikit_learn_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ConfigurationError, match=r"surestep\[problems\]"):
         open_stock("digits")
 
