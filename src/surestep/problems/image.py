@@ -326,8 +326,8 @@ QUICK = dataclasses.replace(
     problem=ImageSettings(height=48, width=36, shorter_side=120, accuracies=(0.4, 0.2, 0.04)),
     # Small crops are darker here and there: on some even the minimum is above a fifth.
     goal=Goal(scale=0.35, exponent=1.0),
-    block=25,
-    sizes=SplitSizes(150, 200, 200, 50),
+    block=8,
+    sizes=SplitSizes(160, 200, 200, 48),
     locate=LocateSettings(steps=12_000, halve_every=3_000, check_every=3_000, chunk=1_000),
     sample=SampleSettings(samples=10),
     evaluate=EvaluateSettings(limit=250),
@@ -339,6 +339,8 @@ TINY = dataclasses.replace(
     problem=ImageSettings(height=16, width=12, shorter_side=40, accuracies=(0.1, 0.05)),
     goal=Goal(scale=0.7, exponent=1.0),
     horizon=10,
+    # All at once: a rest that fills no block would be compiled once more.
+    block=64,
     sizes=SplitSizes(64, 64, 64, 64),
     imitate=ImitateSettings(steps=200),
     locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
