@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -222,9 +222,9 @@ def read_idx(path: Path, file: IdxFile) -> UInt8[np.ndarray, "..."]:
 
 def _content(path: Path, size: int) -> bytes:
     """The uncompressed bytes, and one more if there are more than there should be."""
-    opened: Callable[..., IO[bytes]] = gzip.open if path.suffix == ".gz" else Path.open
+    packed = path.suffix == ".gz"
     try:
-        with opened(path, "rb") as stream:
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
             return stream.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:
         # A gzip stream that breaks off ends so, too.
