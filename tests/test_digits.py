@@ -197,10 +197,10 @@ def test_images_are_resized_and_normalised():
     grey = Stock("grey", np.full((3, 28, 28), 51, np.uint8), np.zeros(3, np.uint8))
     np.testing.assert_allclose(grey.normalised(block=2), (0.2 - 0.1307) / 0.3081, rtol=1e-5)
     # A linear ramp stays one: resizing without aliasing averages neighbours, evenly.
-    ramp = np.broadcast_to(np.arange(0, 280, 10).astype(np.uint8), (1, 28, 28))
+    ramp = np.broadcast_to((9 * np.arange(28)).astype(np.uint8), (1, 28, 28))
     small = Stock("ramp", ramp, np.zeros(1, np.uint8)).normalised() * 0.3081 + 0.1307
-    centres = (np.arange(20) + 0.5) * 28 / 20 - 0.5
-    np.testing.assert_allclose(small[0, :, 2:-2] * 25.5, np.tile(centres[2:-2], (20, 1)), atol=0.05)
+    centres = np.tile((np.arange(20) + 0.5) * 28 / 20 - 0.5, (20, 1))
+    np.testing.assert_allclose(small[0, :, 2:-2] * 255 / 9, centres[:, 2:-2], atol=0.05)
 
 
 @needs_mnist

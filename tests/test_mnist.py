@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -73,7 +74,7 @@ def pool(image):
 
 def transcription(x, image):
     """The classifier, layer by layer, on one image."""
-    x = jax.tree.map(np.asarray, x)
+    x = SimpleNamespace(**{name: np.asarray(part) for name, part in x._asdict().items()})
     h = pool(np.maximum(convolve(x.conv1, x.conv1_bias, image[None]), 0))
     h = pool(np.maximum(convolve(x.conv2, x.conv2_bias, h), 0)).reshape(108)
     h = np.maximum(x.linear1 @ h + x.linear1_bias, 0)

@@ -202,15 +202,17 @@ QUICK = dataclasses.replace(
     PAPER,
     preset="quick",
     problem=MnistSettings(data=BUNDLED, images=50),
-    # A loss near 1: the paper's goal (a loss of 70) is reached long before digits are told apart.
-    goal=Goal(scale=0.01, exponent=0.5),
+    # A loss below 3: the paper's goal, a loss near 70, is reached by a classifier whose units have
+    # all died, which stands at 5.
+    goal=Goal(scale=0.02, exponent=0.5),
     horizon=100,
     block=1,
     sizes=SplitSizes(prior=25, validation=64, train=50, test=20),
-    locate=LocateSettings(steps=3_000, check_every=1_000, chunk=500),
+    locate=LocateSettings(steps=4_000, check_every=1_000, chunk=500),
     sample=SampleSettings(samples=4),
-    constraint=Constraint(lower=0.9, width=0.12),
-    evaluate=EvaluateSettings(limit=200),
+    constraint=Constraint(lower=0.85, width=0.15),
+    # L-BFGS takes longer to compile than all the rest.
+    evaluate=EvaluateSettings(limit=200, baselines=("Adam",)),
 )
 
 TINY = dataclasses.replace(
