@@ -207,10 +207,10 @@ QUICK = dataclasses.replace(
     goal=Goal(scale=0.02, exponent=0.5),
     horizon=100,
     block=1,
-    sizes=SplitSizes(prior=25, validation=64, train=50, test=20),
-    locate=LocateSettings(steps=4_000, check_every=1_000, chunk=500),
-    sample=SampleSettings(samples=4),
-    constraint=Constraint(lower=0.85, width=0.15),
+    sizes=SplitSizes(prior=25, validation=48, train=40, test=15),
+    locate=LocateSettings(steps=4_000, check_every=2_000, chunk=500),
+    sample=SampleSettings(samples=3),
+    constraint=Constraint(lower=0.85, width=0.2),
     # L-BFGS takes longer to compile than all the rest.
     evaluate=EvaluateSettings(limit=200, baselines=("Adam",)),
 )
