@@ -14,7 +14,7 @@ from jaxtyping import Array
 from scipy import optimize
 from sklearn.linear_model import Lasso
 
-from surestep.problem import CompositeProblem, LeastSquares, Problem
+from surestep.problem import CompositeProblem, KnownSmoothness, LeastSquares, Problem
 from surestep.rule import Rule
 from surestep.rules import (
     LBFGS,
@@ -25,6 +25,7 @@ from surestep.rules import (
     GradientDescent,
     HeavyBall,
     Nesterov,
+    NesterovPerInstance,
 )
 
 _random = np.random.default_rng(0)
@@ -32,7 +33,7 @@ MATRIX = _random.normal(size=(12, 6)) @ np.diag(np.linspace(0.5, 2.0, 6))
 WIDE = _random.normal(size=(10, 16))
 
 
-class Regression(LeastSquares):
+class Regression(LeastSquares, KnownSmoothness):
     """Overdetermined least squares: its minimum is not zero."""
 
     matrix: Array
@@ -50,6 +51,9 @@ class Regression(LeastSquares):
 
     def residual(self, x, theta):
         return self.matrix @ x - theta
+
+    def smoothness(self, theta):
+        return jnp.linalg.norm(self.matrix, 2) ** 2
 
     def minimum(self, theta) -> float:
         return 0.5 * float(np.linalg.lstsq(MATRIX, np.asarray(theta))[1][0])
@@ -142,6 +146,7 @@ def rules_for(entry: Entry) -> dict[str, tuple[Rule, int, float]]:
         "gradient descent": (GradientDescent(1 / L), 3000, 1e-9),
         "heavy ball": (heavy_ball, 1000, 1e-9),
         "Nesterov": (Nesterov(1 / L), 3000, 1e-9),
+        "Nesterov, own step": (NesterovPerInstance(), 3000, 1e-9),
         "FISTA": (Fista(1 / L), 3000, 1e-8),
         "FISTA with restart": (FistaWithRestart(1 / L), 3000, 1e-9),
         "Adam": (Adam(0.01), 6000, 1e-6),
