@@ -231,7 +231,10 @@ def test_a_killed_run_ends_with_the_same_certificate(moment, left_alone, tmp_pat
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_cleanly_and_the_run_goes_on(how, left_alone, tmp_path):
     folder = tmp_path / "run"
+    # Where tests run in the background the signal is ignored, and children inherit that.
+    before = signal.signal(how, signal.default_int_handler)
     process = surestep(*LONG, "--out", folder)
+    signal.signal(how, before)
     wait_for(folder, "locate.partial.safetensors", process, 0.0)
     process.send_signal(how)
     _, log = process.communicate()

@@ -99,8 +99,7 @@ class ConvolutionChain(eqx.Module):
     Convolutions cannot be multiplied together beforehand, for each meets its own reflection.
 
     Which form is the fastest depends: convolutions to train on a CPU, products to iterate there
-    (a batch one by one, for the cache: 7 and 11 ms a picture of 250 x 187) and on a GPU (141 and
-    216 microseconds a gradient on an H200, four times as fast with many rules side by side).
+    (a batch one by one, for the cache: 7 and 11 ms a picture of 250 x 187) and on a GPU.
     """
 
     kernels: tuple[Float[Array, "3 3 in out"], ...]
