@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from scipy import special
 
 from surestep.errors import ConfigurationError
@@ -102,6 +102,12 @@ class SuccessEstimate:
     quantile_lower: float
     quantile_upper: float
     verdict: Verdict
+
+    def density(self, x: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+        """The Beta posterior's density, from the uniform distribution on."""
+        good, bad = self.successes, self.trials - self.successes
+        logarithm = special.xlogy(good, x) + special.xlog1py(bad, -x)
+        return np.exp(logarithm - special.betaln(1 + good, 1 + bad))
 
     @property
     def inside(self) -> bool:

@@ -2,7 +2,6 @@
 
 import numpy as np
 from jaxtyping import Bool
-from scipy import stats
 
 from surestep.constraint import Constraint, estimate_success
 from surestep.progress import Reporter
@@ -36,13 +35,12 @@ def _panel(outcomes: Bool[np.ndarray, " trial"], trials: int) -> Panel:
     successes = int(outcomes[:trials].sum())
     found = CONSTRAINT.assess(successes, trials)
     x = np.linspace(0, 1, 500)
-    density = stats.beta.pdf(x, 1 + successes, 1 + trials - successes)
     width = found.quantile_upper - found.quantile_lower
     return Panel(
         title=f"{successes} of {trials} succeeded: quantiles {width:.3f} apart",
         x_label="success probability",
         y_label="density",
-        lines=[Line("Beta posterior", "posterior", x.tolist(), density.tolist())],
+        lines=[Line("Beta posterior", "posterior", x.tolist(), found.density(x).tolist())],
         marks=[
             Mark(f"{CONSTRAINT.quantile_lower:g} quantile", "quantiles", found.quantile_lower),
             Mark(f"{CONSTRAINT.quantile_upper:g} quantile", "quantiles", found.quantile_upper),

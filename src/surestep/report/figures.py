@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from surestep.learning import Learned
 from surestep.rollout import Status
@@ -198,17 +197,13 @@ def time_panel(learned: Learned) -> Panel:
     dashes: list[Dash] = ["solid", "dashed", "dotted", "dashdot"]
     problems = [float(i + 1) for i in range(evaluation.seconds.shape[2])]
     lines: list[Line] = []
-    for s, name in enumerate(evaluation.solvers):
+    rules_missed = np.sum(evaluation.reach_status != Status.REACHED, axis=2)
+    missed = np.concatenate([rules_missed, evaluation.external_missed()])
+    seconds = np.concatenate([evaluation.seconds, evaluation.external_seconds])
+    for s, name in enumerate([*evaluation.solvers, *evaluation.external]):
         for a, accuracy in enumerate(evaluation.accuracies):
-            total = np.cumsum(evaluation.seconds[s, a])
-            missed = int(np.sum(evaluation.reach_status[s, a] != Status.REACHED))
-            label = f"{name}, {accuracy:g}" + _missed(missed)
-            lines.append(Line(label, name, problems, total.tolist(), dashes[a % 4]))
-    outside = evaluation.external_missed()
-    for s, name in enumerate(evaluation.external):
-        for a, accuracy in enumerate(evaluation.accuracies):
-            total = np.cumsum(evaluation.external_seconds[s, a])
-            label = f"{name}, {accuracy:g}" + _missed(int(outside[s, a]))
+            total = np.cumsum(seconds[s, a])
+            label = f"{name}, {accuracy:g}" + missed_note(int(missed[s, a]))
             lines.append(Line(label, name, problems, total.tolist(), dashes[a % 4]))
     return Panel(
         title="Time to an accuracy, one instance at a time",
@@ -219,7 +214,8 @@ def time_panel(learned: Learned) -> Panel:
     )
 
 
-def _missed(number: int) -> str:
+def missed_note(number: int) -> str:
+    """How many instances were not brought to an accuracy, if any."""
     return f" ({number} missed)" if number else ""
 
 
@@ -282,15 +278,13 @@ def _certified_marks(learned: Learned) -> list[Mark]:
 def success_panel(learned: Learned) -> Panel:
     """The success probability on the test set, as a Beta posterior, and the constraint."""
     success, constraint = learned.evaluation.success, learned.task.constraint
-    a, b = 1 + success.successes, 1 + success.trials - success.successes
     centre = constraint.lower - 4 * (1 - constraint.lower)
     x = np.linspace(max(0.0, min(centre, success.quantile_lower - 0.05)), 1.0, 800)
-    density = stats.beta.pdf(x, a, b)
     return Panel(
         title=f"Success probability ({success.successes} of {success.trials} test instances)",
         x_label="probability of reaching the goal",
         y_label="density",
-        lines=[Line("Beta posterior", "learned", x.tolist(), density.tolist())],
+        lines=[Line("Beta posterior", "learned", x.tolist(), success.density(x).tolist())],
         marks=[
             Mark(f"estimate {success.probability:.3f}", "learned", success.probability),
             Mark(f"constraint, from {constraint.lower:g}", "bound", constraint.lower, "dotted"),

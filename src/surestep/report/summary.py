@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.learning import Learned
+from surestep.report.figures import missed_note
 from surestep.rollout import Status
 
 
@@ -56,8 +57,7 @@ def _accuracy_table(learned: Learned) -> list[str]:
             reached = evaluation.reach_status[s, a] == Status.REACHED
             gradients = np.median(np.where(reached, evaluation.reach_gradients[s, a], np.inf))
             single, batch = evaluation.seconds[s, a].sum(), evaluation.seconds_batch[s, a]
-            missed = int(np.sum(~reached))
-            note = f" ({missed} missed)" if missed else ""
+            note = missed_note(int(np.sum(~reached)))
             cells.append(f"{gradients:.0f}, {single:.2g}/{batch:.2g} s{note}")
         lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
     if evaluation.external:
@@ -68,16 +68,16 @@ def _accuracy_table(learned: Learned) -> list[str]:
 def _external_table(learned: Learned) -> list[str]:
     evaluation = learned.evaluation
     counted = f" above {evaluation.above}" if evaluation.above else ""
-    lines = [
-        f"Solvers of other libraries, seconds (all instances, one at a time) and the loss{counted} "
-        "that they ended with (median):"
-    ]
     timed = evaluation.external_losses.shape[2]
+    lines = [
+        f"Solvers of other libraries, seconds ({timed} instances, each alone) and the "
+        f"loss{counted} that they ended with (median):"
+    ]
     distances = np.median(evaluation.external_losses - evaluation.references[:timed], axis=2)
     for s, name in enumerate(evaluation.external):
         cells = []
         for a, missed in enumerate(evaluation.external_missed()[s]):
-            note = f" ({missed} missed)" if missed else ""
+            note = missed_note(int(missed))
             seconds = evaluation.external_seconds[s, a].sum()
             cells.append(f"{seconds:.2g} s, {distances[s, a]:.2g}{note}")
         lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
