@@ -17,6 +17,7 @@ from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
 from surestep.stages.sample import SampleSettings
 from surestep.task import Task
+from surestep.trajectory import TrainingSettings
 
 Settings = TypeVar("Settings")
 
@@ -45,6 +46,8 @@ class RunConfig(Generic[Settings]):
     """Sizes of the four data sets."""
     constraint: Constraint = Constraint()
     """Which success probabilities are acceptable."""
+    training: TrainingSettings = TrainingSettings()
+    """What training makes small, while locating and sampling."""
     imitate: ImitateSettings = ImitateSettings()
     """Imitation of a classical rule."""
     locate: LocateSettings = LocateSettings()
@@ -65,6 +68,7 @@ class RunConfig(Generic[Settings]):
             self.horizon,
             self.block,
             experiment.statistics,
+            self.training,
         )
 
     def validate(self) -> None:
@@ -88,6 +92,7 @@ class RunConfig(Generic[Settings]):
             checks.validate()
         self.goal.validate()
         self.constraint.validate(self.sizes.validation)
+        self.training.validate()
         self.imitate.validate()
         self.locate.validate(self.horizon)
         self.sample.validate()

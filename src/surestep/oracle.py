@@ -63,11 +63,15 @@ class Oracle:
     Counting happens while the step is traced, so a metered question may not be asked inside a
     loop or a batch of the rule's own: it would count once. Such code (a line search) asks
     `unmetered_value` and declares the number with `spend`.
+
+    While a rule is trained, gradients are constants (no second derivatives, as in the paper),
+    unless `through` asks for the derivatives of gradients too.
     """
 
-    def __init__(self, problem: Problem, theta: Theta) -> None:
+    def __init__(self, problem: Problem, theta: Theta, through: bool = False) -> None:
         self.problem = problem
         self.theta = jax.lax.stop_gradient(theta)
+        self.through = through
         self.gradients: int | Array = 0
         self.values: int | Array = 0
         start = problem.start(theta)
@@ -100,13 +104,17 @@ class Oracle:
         is a constant: nothing is evaluated twice, and no second derivatives appear.
         """
         self.spend(gradients=1)
-        return _value_and_gradient(x, _loss, self.problem, self.theta)
+        return self._evaluate(x, _loss)
+
+    def _evaluate(self, x: Vector, part: Any) -> tuple[Scalar, Vector]:
+        evaluate = _differentiable if self.through else _value_and_gradient
+        return evaluate(x, part, self.problem, self.theta)
 
     def smooth_gradient(self, x: Vector) -> Vector:
         """The gradient of the smooth part (of the whole loss, if the problem has but one)."""
         self.spend(gradients=1)
         part = _smooth if isinstance(self.problem, CompositeProblem) else _loss
-        return _value_and_gradient(x, part, self.problem, self.theta)[1]
+        return self._evaluate(x, part)[1]
 
     def parts(self, x: Vector) -> Parts:
         """Both parts of the loss and their gradients, as one evaluation.
@@ -116,10 +124,10 @@ class Oracle:
         """
         self.spend(gradients=1)
         if not isinstance(self.problem, CompositeProblem):
-            value, gradient = _value_and_gradient(x, _loss, self.problem, self.theta)
+            value, gradient = self._evaluate(x, _loss)
             return Parts(value, jnp.zeros_like(value), gradient, jnp.zeros_like(gradient))
-        smooth, gradient = _value_and_gradient(x, _smooth, self.problem, self.theta)
-        nonsmooth, subgradient = _value_and_gradient(x, _nonsmooth, self.problem, self.theta)
+        smooth, gradient = self._evaluate(x, _smooth)
+        nonsmooth, subgradient = self._evaluate(x, _nonsmooth)
         return Parts(smooth, nonsmooth, gradient, subgradient)
 
     def weight(self) -> Scalar:
@@ -172,10 +180,14 @@ def _residual(problem: Problem, x: Any, theta: Theta) -> Vector:
     return jnp.ravel(problem.residual(x, theta))
 
 
-@eqx.filter_custom_jvp
-def _value_and_gradient(x: Vector, part: Any, problem: Problem, theta: Theta) -> Any:
+def _differentiable(x: Vector, part: Any, problem: Problem, theta: Theta) -> Any:
     unravel = ravel_pytree(problem.start(theta))[1]
     return jax.value_and_grad(lambda flat: part(problem, unravel(flat), theta))(x)
+
+
+@eqx.filter_custom_jvp
+def _value_and_gradient(x: Vector, part: Any, problem: Problem, theta: Theta) -> Any:
+    return _differentiable(x, part, problem, theta)
 
 
 @_value_and_gradient.def_jvp

@@ -79,16 +79,18 @@ class Reached(eqx.Module):
     status: Int[Array, ""]
 
 
-def begin(rule: Rule, problem: Problem, theta: Theta) -> Progress:
+def begin(rule: Rule, problem: Problem, theta: Theta, through: bool = False) -> Progress:
     """Start a rule at the problem's start."""
-    oracle = Oracle(problem, theta)
+    oracle = Oracle(problem, theta, through)
     state = rule.init(oracle, oracle.start)
     return Progress(state, Evaluations.none().plus(oracle), ~jnp.isfinite(state.value))
 
 
-def advance(rule: Rule, problem: Problem, theta: Theta, progress: Progress) -> Progress:
+def advance(
+    rule: Rule, problem: Problem, theta: Theta, progress: Progress, through: bool = False
+) -> Progress:
     """One iteration of a rule, unless the rollout has diverged."""
-    oracle = Oracle(problem, theta)
+    oracle = Oracle(problem, theta, through)
     state = rule.step(oracle, progress.state)
     diverged = progress.diverged | ~jnp.isfinite(state.value)
     kept = jax.tree.map(lambda old, new: jnp.where(diverged, old, new), progress.state, state)

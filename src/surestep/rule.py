@@ -40,6 +40,8 @@ class Rule(eqx.Module):
     """
 
     needs: ClassVar[tuple[Need, ...]] = ()
+    learns_start: ClassVar[bool] = False
+    """Whether the state that `init` makes depends on the hyper."""
 
     @abc.abstractmethod
     def init(self, oracle: Oracle, x: Vector) -> State:
@@ -60,6 +62,13 @@ class Rule(eqx.Module):
 
     def prepare(self) -> "Rule":
         """The same rule in the form that is fastest to iterate; made once before a loop."""
+        return self
+
+    def bare(self) -> "Rule":
+        """The rule as it is trained, with the same hyper: without what guards it when it is used.
+
+        A guard hides from training where the rule would have gone by itself.
+        """
         return self
 
 

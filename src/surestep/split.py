@@ -38,8 +38,12 @@ class DataSet:
         return cls(draw(problem, size, named_key(seed, "data", cls.__name__)))
 
 
+@dataclasses.dataclass(frozen=True)
 class PriorSet(DataSet):
     """Instances that rules are trained on and that weigh the prior."""
+
+    minima: np.ndarray | None = None
+    """The least loss of every instance, where a trusted solver has found it beforehand."""
 
 
 class ValidationSet(DataSet):

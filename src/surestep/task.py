@@ -15,7 +15,8 @@ from surestep.problem import Problem, instance, working_precision
 from surestep.randomness import named_key
 from surestep.rollout import Statistic, losses_at, observe
 from surestep.rule import Rule
-from surestep.split import DataSet, ValidationSet
+from surestep.split import DataSet, PriorSet, ValidationSet
+from surestep.trajectory import Material, TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,12 @@ class Task:
     """How many instances are iterated side by side."""
     statistics: Mapping[str, Statistic] = dataclasses.field(default_factory=dict)
     """What else of a rollout is certified, by name."""
+    training: TrainingSettings = TrainingSettings()
+    """What training makes small."""
+
+    def material(self, data: PriorSet) -> Material:
+        """The prior set, made ready for training."""
+        return Material.of(self.training, data)
 
     def thresholds(self, data: DataSet) -> Float[np.ndarray, " instance"]:
         """The goal's threshold on every instance of a set."""

@@ -1,7 +1,6 @@
 """What two choices in training do: the ratio of losses, and trajectories of random length."""
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,11 +17,13 @@ from surestep.split import Split
 from surestep.stages.imitate import imitate
 from surestep.stages.locate import LocateSettings, locate
 from surestep.task import Task
+from surestep.training import Restarts
+from surestep.trajectory import TrainingSettings
 
-CHOICES: dict[str, dict[str, Any]] = {
-    "ratio, random length": {},
-    "sum of losses": {"objective": "sum"},
-    "fixed length": {"restarts": "fixed"},
+CHOICES: dict[str, tuple[TrainingSettings, Restarts]] = {
+    "ratio, random length": (TrainingSettings(), "random"),
+    "sum of losses": (TrainingSettings(objective="sum"), "random"),
+    "fixed length": (TrainingSettings(), "fixed"),
 }
 """The paper's design, and what it is compared with: all else is equal."""
 
@@ -44,9 +45,12 @@ def design_choices(seed: int, report: Reporter, preset: str = "quick") -> Figure
         rule = with_hyper(rule, jnp.asarray(first, hyper_of(rule).dtype))
     steps = tuple(range(2 * config.horizon + 1))
     curves = {
-        name: _trained(dataclasses.replace(config.locate, **changes), task, rule, split, seed,
-                       report, steps)
-        for name, changes in CHOICES.items()
+        name: _trained(
+            dataclasses.replace(config.locate, restarts=restarts),
+            dataclasses.replace(task, training=training),
+            rule, split, seed, report, steps,
+        )
+        for name, (training, restarts) in CHOICES.items()
     }  # fmt: skip
     ours, summed, fixed = CHOICES
     return Figure(

@@ -196,7 +196,7 @@ def _piece(
     distance = jnp.zeros((), learning.hyper.dtype)
     followed = pupil.progress
     for _ in range(settings.length):
-        followed = advance(rule, problem, theta, followed)
+        followed = advance(rule.bare(), problem, theta, followed)
         guide = advance(teacher, problem, theta, guide)
         ahead = jnp.where(followed.diverged | guide.diverged, jnp.inf, 1.0)
         difference = followed.state.x - jax.lax.stop_gradient(guide.state.x)

@@ -8,32 +8,24 @@ that fails it is given up and training returns to the last point that met it.
 
 import dataclasses
 import time
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int
 
 from surestep.constraint import SuccessEstimate
 from surestep.errors import ConfigurationError, InfeasibleError
-from surestep.problem import Problem, Theta, count, working_precision
+from surestep.problem import Problem, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rule import Rule, hyper_of, with_hyper
 from surestep.split import PriorSet, ValidationSet
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
-from surestep.trajectory import (
-    Objective,
-    Trajectory,
-    continue_or_restart,
-    follow,
-    piece_objective,
-    start_trajectory,
-)
+from surestep.training import Pupil, Restarts, enrol, merit, train
+from surestep.trajectory import Material
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,31 +38,48 @@ class LocateSettings:
     """Adam's first learning rate."""
     halve_every: int = 20_000
     """Steps after which the learning rate is halved."""
-    length: int = 1
-    """Iterations in each piece of a trajectory that is differentiated."""
+    length: tuple[int, ...] = (1,)
+    """Iterations in each piece of a trajectory that is differentiated; of several numbers, each
+    serves for an equal part of the steps."""
     check_every: int = 20_000
     """Steps between two estimates of the success probability."""
-    objective: Objective = "ratio"
-    """The ratio of consecutive losses, or the sum of losses for comparison."""
-    restarts: Literal["random", "fixed"] = "random"
+    restarts: Restarts = "random"
     """Restart with probability length / horizon, or after exactly horizon iterations."""
+    keep: Literal["last", "best"] = "last"
+    """Of the checked rules inside the constraint, the last (the paper's) or the one that is best
+    on the prior set."""
     chunk: int = 2_000
     """Steps between two reports of progress."""
 
     def validate(self, horizon: int) -> None:
         """Refuse sizes that cannot work."""
-        sizes = ("steps", "halve_every", "length", "check_every", "chunk")
-        for name in sizes:
+        for name in ("steps", "halve_every", "check_every", "chunk"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"locate.{name} must be at least 1")
         if not self.learning_rate > 0:
             raise ConfigurationError(
                 f"locate.learning_rate must be positive, not {self.learning_rate}"
             )
-        if self.length > horizon:
-            raise ConfigurationError(
-                f"locate.length ({self.length}) must not exceed the horizon ({horizon})"
-            )
+        require_lengths("locate.length", self.length, horizon)
+
+    def length_at(self, step: int) -> int:
+        """The length of pieces at a training step."""
+        return self.length[step * len(self.length) // self.steps]
+
+    def rates(self, first: int, length: int) -> Float[Array, " step"]:
+        """The learning rates of some steps, counted from the first step of all on.
+
+        Also after a return to an earlier point, so that every run ends with the last rate.
+        """
+        return self.learning_rate * 0.5 ** (jnp.arange(first, first + length) // self.halve_every)
+
+
+def require_lengths(name: str, lengths: tuple[int, ...], horizon: int) -> None:
+    """Refuse pieces that are empty or longer than a rollout."""
+    if not lengths or min(lengths) < 1:
+        raise ConfigurationError(f"{name} must be at least 1, not {lengths}")
+    if max(lengths) > horizon:
+        raise ConfigurationError(f"{name} ({max(lengths)}) must not exceed the horizon ({horizon})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,20 +93,14 @@ class Located:
     checks: list[SuccessEstimate]
 
 
-class _Point(eqx.Module):
-    """A hyper with the optimizer's memory."""
-
-    hyper: Float[Array, " d"]
-    optimizer: optax.OptState
-
-
 class _Learning(eqx.Module):
     """All that training needs to go on."""
 
-    point: _Point
-    trajectory: Trajectory
-    inside: _Point
+    pupil: Pupil
+    inside: Pupil
     met: Bool[Array, ""]
+    kept: Int[Array, ""]
+    best: Float[Array, ""]
     steps: Int[Array, ""]
     skipped: Int[Array, ""]
     objectives: Float[Array, " chunk"]
@@ -119,72 +122,83 @@ def locate(
     checkpoint, report = checkpoint or NoCheckpoint(), report or Silence()
     ends = _chunk_ends(settings)
     with working_precision(task.problem):
-        first = named_key(seed, "locate", "first")
-        learning = _begin(rule, task.problem, settings, prior_set.thetas, first)
+        material = task.material(prior_set)
+        learning = _begin(rule, task, material, settings, seed)
         learning = checkpoint.load(learning) or learning
         saved = time.monotonic()
         done = int(learning.steps)
         estimate = _last_check(task, learning)
+        checks = _check_ends(settings)
+
+        def check(learning: _Learning) -> tuple[_Learning, SuccessEstimate]:
+            current = with_hyper(rule, learning.pupil.hyper)
+            name = (seed, "locate", int(learning.steps))
+            estimate = task.success(current, validation_set, *name)
+            measured = estimate.inside and settings.keep == "best"
+            found = merit(task, current, prior_set) if measured else 0.0
+            changed = _after_check(learning, rule, task, material, estimate, found, settings, seed)
+            return changed, estimate
+
         with report.stage("locate", settings.steps, "steps", done) as bar:
+            if done == 0 and 0 in checks:
+                learning, estimate = check(learning)
             for end in ends[np.searchsorted(ends, done, side="right") :]:
                 key = named_key(seed, "locate", int(end))
                 chunk = int(np.searchsorted(ends, end))
-                learning = _train(
-                    learning, rule, task.problem, prior_set.thetas, key, settings,
-                    task.horizon, int(end) - done, jnp.asarray(chunk),
+                rates = settings.rates(done, int(end) - done)
+                pupil, mean, skipped = _train(
+                    learning.pupil, rule, task.problem, material, key, rates,
+                    settings.length_at(done), task.horizon, settings.restarts,
                 )  # fmt: skip
-                checked = end % settings.check_every == 0 or end == settings.steps
+                learning = dataclasses.replace(
+                    learning,
+                    pupil=pupil,
+                    steps=jnp.asarray(int(end), jnp.int32),
+                    skipped=learning.skipped + skipped,
+                    objectives=learning.objectives.at[chunk].set(mean),
+                )
+                checked = int(end) in checks
                 if checked:
-                    current = with_hyper(rule, learning.point.hyper)
-                    estimate = task.success(current, validation_set, seed, "locate", int(end))
-                    learning = _after_check(
-                        learning, rule, task.problem, prior_set.thetas, estimate, settings, seed
-                    )
+                    learning, estimate = check(learning)
                 if checked or time.monotonic() - saved > 10:
                     checkpoint.save(learning)
                     saved = time.monotonic()
-                mean = float(learning.objectives[chunk])
-                bar.advance(int(end) - done, _note(settings, mean, estimate))
+                bar.advance(int(end) - done, _note(task, float(mean), estimate))
                 done = int(end)
         return _finish(learning, task, settings)
 
 
-def _note(settings: LocateSettings, objective: float, estimate: SuccessEstimate | None) -> str:
+def _note(task: Task, objective: float, estimate: SuccessEstimate | None) -> str:
     success = f", success {estimate.probability:.3f}" if estimate else ""
-    return f"{settings.objective} {objective:.4g}{success}"
+    return f"{task.training.objective} {objective:.4g}{success}"
 
 
 def _chunk_ends(settings: LocateSettings) -> np.ndarray:
-    """Where chunks end: at multiples of the chunk, at checks and at the end."""
+    """Where chunks end: at multiples of the chunk, at checks, at new lengths and at the end."""
     steps = settings.steps
+    parts = len(settings.length)
     ends = {*range(settings.chunk, steps, settings.chunk)}
     ends |= {*range(settings.check_every, steps, settings.check_every), steps}
+    ends |= {-(-steps * part // parts) for part in range(1, parts)}
     return np.array(sorted(ends))
 
 
 def _check_ends(settings: LocateSettings) -> list[int]:
-    return sorted(
-        {*range(settings.check_every, settings.steps, settings.check_every), settings.steps}
-    )
+    # A rule that may have been good from the start competes with what training makes of it.
+    first = 0 if settings.keep == "best" else settings.check_every
+    return sorted({*range(first, settings.steps, settings.check_every), settings.steps})
 
 
-def _learning_rate(settings: LocateSettings, step: Array) -> Array:
-    # Counted from the first step on, also after a return to an earlier point.
-    return settings.learning_rate * 0.5 ** (step // settings.halve_every)
-
-
-@eqx.filter_jit
 def _begin(
-    rule: Rule, problem: Problem, settings: LocateSettings, thetas: Theta, key: Array
+    rule: Rule, task: Task, material: Material, settings: LocateSettings, seed: int
 ) -> _Learning:
-    hyper = hyper_of(rule)
-    point = _Point(hyper, optax.scale_by_adam().init(hyper))
-    first = jax.random.randint(key, (), 0, count(thetas))
+    pupil = _enrol(rule, task.problem, material, named_key(seed, "locate", "first"))
     return _Learning(
-        point=point,
-        trajectory=start_trajectory(rule, problem, thetas, first),
-        inside=point,
+        pupil=pupil,
+        inside=pupil,
         met=jnp.zeros((), bool),
+        kept=jnp.zeros((), jnp.int32),
+        best=jnp.asarray(jnp.inf),
         steps=jnp.zeros((), jnp.int32),
         skipped=jnp.zeros((), jnp.int32),
         objectives=jnp.full((len(_chunk_ends(settings)),), jnp.nan),
@@ -193,85 +207,20 @@ def _begin(
 
 
 @eqx.filter_jit
-def _train(
-    learning: _Learning,
-    rule: Rule,
-    problem: Problem,
-    thetas: Theta,
-    key: Array,
-    settings: LocateSettings,
-    horizon: int,
-    length: int,
-    chunk: Array,
-) -> _Learning:
-    key_index, key_restart = jax.random.split(key)
-    indices = jax.random.randint(key_index, (length,), 0, count(thetas))
-    chance = min(1.0, settings.length / horizon)
-    restarts = jax.random.bernoulli(key_restart, chance, (length,))
-    numbers = learning.steps + jnp.arange(length)
-    optimizer = optax.scale_by_adam()
-
-    def step(
-        carry: tuple[_Point, Trajectory], draw: tuple[Array, Array, Array]
-    ) -> tuple[tuple[_Point, Trajectory], tuple[Scalar, Array]]:
-        point, trajectory = carry
-        number, index, random_restart = draw
-        objective, trajectory, gradient = training_gradient(
-            rule, problem, thetas, point.hyper, trajectory, settings.length, settings.objective
-        )
-        usable = jnp.isfinite(objective) & jnp.all(jnp.isfinite(gradient))
-        change: Any
-        change, memory = optimizer.update(gradient, point.optimizer)
-        moved = _Point(point.hyper - _learning_rate(settings, number) * change, memory)
-        point = jax.tree.map(lambda new, old: jnp.where(usable, new, old), moved, point)
-        over = trajectory.age >= horizon if settings.restarts == "fixed" else random_restart
-        trajectory = continue_or_restart(
-            trajectory,
-            over | ~usable,
-            lambda: start_trajectory(with_hyper(rule, point.hyper), problem, thetas, index),
-        )
-        return (point, trajectory), (objective, usable)
-
-    carry = (learning.point, learning.trajectory)
-    (point, trajectory), (objectives, usable) = jax.lax.scan(
-        step, carry, (numbers, indices, restarts)
-    )
-    mean = jnp.sum(jnp.where(usable, objectives, 0)) / jnp.maximum(jnp.sum(usable), 1)
-    return dataclasses.replace(
-        learning,
-        point=point,
-        trajectory=trajectory,
-        steps=learning.steps + length,
-        skipped=learning.skipped + jnp.sum(~usable).astype(jnp.int32),
-        objectives=learning.objectives.at[chunk].set(mean),
-    )
+def _enrol(rule: Rule, problem: Problem, material: Material, key: Array) -> Pupil:
+    return enrol(rule, problem, material, hyper_of(rule), key)
 
 
-def training_gradient(
-    rule: Rule,
-    problem: Problem,
-    thetas: Theta,
-    hyper: Float[Array, " d"],
-    trajectory: Trajectory,
-    length: int,
-    objective: Objective,
-) -> tuple[Scalar, Trajectory, Float[Array, " d"]]:
-    """The objective of the next piece, where the piece ends, and the hyper's gradient."""
-
-    def of(hyper: Array) -> tuple[Scalar, Trajectory]:
-        losses, ended = follow(with_hyper(rule, hyper), problem, thetas, trajectory, length)
-        return piece_objective(losses, objective), ended
-
-    (value, ended), gradient = jax.value_and_grad(of, has_aux=True)(hyper)
-    return value, ended, gradient
+_train = eqx.filter_jit(train)
 
 
 def _after_check(
     learning: _Learning,
     rule: Rule,
-    problem: Problem,
-    thetas: Theta,
+    task: Task,
+    material: Material,
     estimate: SuccessEstimate,
+    found: float,
     settings: LocateSettings,
     seed: int,
 ) -> _Learning:
@@ -280,21 +229,22 @@ def _after_check(
     counts = jnp.asarray([estimate.successes, estimate.trials], jnp.int32)
     learning = dataclasses.replace(learning, checks=learning.checks.at[number].set(counts))
     if estimate.inside:
-        return dataclasses.replace(learning, inside=learning.point, met=jnp.ones((), bool))
+        if settings.keep == "best" and found >= float(learning.best):
+            return learning
+        return dataclasses.replace(
+            learning,
+            inside=learning.pupil,
+            met=jnp.ones((), bool),
+            kept=jnp.asarray(number, jnp.int32),
+            best=jnp.asarray(found, learning.best.dtype),
+        )
     if not bool(learning.met):
         return learning
     key = named_key(seed, "locate", "return", int(learning.steps))
-    index = jax.random.randint(key, (), 0, count(thetas))
-    return dataclasses.replace(
-        learning,
-        point=learning.inside,
-        trajectory=_restarted(with_hyper(rule, learning.inside.hyper), problem, thetas, index),
-    )
-
-
-@eqx.filter_jit
-def _restarted(rule: Rule, problem: Problem, thetas: Theta, index: Array) -> Trajectory:
-    return start_trajectory(rule, problem, thetas, index)
+    back = with_hyper(rule, learning.inside.hyper)
+    trajectory = _enrol(back, task.problem, material, key).trajectory
+    returned = Pupil(learning.inside.hyper, learning.inside.optimizer, trajectory)
+    return dataclasses.replace(learning, pupil=returned)
 
 
 def _checks(task: Task, learning: _Learning) -> list[SuccessEstimate]:
@@ -312,8 +262,7 @@ def _last_check(task: Task, learning: _Learning) -> SuccessEstimate | None:
 
 def _finish(learning: _Learning, task: Task, settings: LocateSettings) -> Located:
     checks = _checks(task, learning)
-    inside = [check for check in checks if check.inside]
-    if not inside:
+    if not bool(learning.met):
         best = max(checks, key=lambda check: check.probability)
         raise InfeasibleError(
             f"training made {settings.steps} steps without a rule that reaches the goal with "
@@ -325,6 +274,6 @@ def _finish(learning: _Learning, task: Task, settings: LocateSettings) -> Locate
         hyper=np.asarray(learning.inside.hyper),
         objectives=np.asarray(learning.objectives, np.float64),
         skipped=int(learning.skipped),
-        estimate=inside[-1],
+        estimate=checks[int(learning.kept)],
         checks=checks,
     )

@@ -24,10 +24,15 @@ from surestep.progress import Bar, Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rule import Rule, hyper_of, with_hyper
 from surestep.split import PriorSet, ValidationSet
-from surestep.stages.locate import training_gradient
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
-from surestep.trajectory import Objective, Trajectory, continue_or_restart, start_trajectory
+from surestep.trajectory import (
+    Material,
+    Trajectory,
+    continue_or_restart,
+    start_trajectory,
+    training_gradient,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +49,6 @@ class SampleSettings:
     """Langevin step sizes."""
     length: int = 1
     """Iterations in each piece of a trajectory that is differentiated."""
-    objective: Objective = "ratio"
-    """The potential's stochastic stand-in: the training loss, as in the paper."""
     keep_start: bool = True
     """Whether the located rule itself is the first sample, if it meets the constraint."""
     most_proposals: int = 20
@@ -223,12 +226,12 @@ def _walk(
     checkpoint: Checkpoint,
     bar: Bar,
 ) -> _Sampling:
+    material = task.material(prior_set)
+
     def propose(number: int, walker: _Walker) -> _Walker:
         key = named_key(seed, "sample", number)
         size = jnp.asarray(settings.step_sizes.at(number))
-        return _propose(
-            walker, rule, task.problem, prior_set.thetas, key, size, settings, task.horizon
-        )
+        return _propose(walker, rule, task.problem, material, key, size, settings, task.horizon)
 
     def estimate(number: int, walker: _Walker) -> SuccessEstimate:
         candidate = with_hyper(rule, walker.hyper)
@@ -286,7 +289,7 @@ def _propose(
     walker: _Walker,
     rule: Rule,
     problem: Problem,
-    thetas: Theta,
+    material: Material,
     key: Array,
     step_size: Array,
     settings: SampleSettings,
@@ -294,16 +297,16 @@ def _propose(
 ) -> _Walker:
     key_noise, key_index, key_restart = jax.random.split(key, 3)
     objective, trajectory, gradient = training_gradient(
-        rule, problem, thetas, walker.hyper, walker.trajectory, settings.length, settings.objective
+        rule, problem, material, walker.hyper, walker.trajectory, settings.length
     )
     usable = jnp.isfinite(objective) & jnp.all(jnp.isfinite(gradient))
     hyper = langevin_move(key_noise, walker.hyper, jnp.where(usable, gradient, 0.0), step_size)
-    index = jax.random.randint(key_index, (), 0, count(thetas))
+    index = jax.random.randint(key_index, (), 0, count(material.thetas))
     over = jax.random.bernoulli(key_restart, min(1.0, settings.length / horizon))
     trajectory = continue_or_restart(
         trajectory,
         over | ~usable,
-        lambda: start_trajectory(with_hyper(rule, hyper), problem, thetas, index),
+        lambda: start_trajectory(with_hyper(rule, hyper), problem, material.thetas, index),
     )
     return _Walker(hyper, trajectory)
 

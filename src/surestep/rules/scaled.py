@@ -1,0 +1,130 @@
+"""A learned metric around any rule: one scale for each coordinate."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from surestep.oracle import Oracle, Parts, Vector
+from surestep.rule import Need, Rule, State
+
+
+class ScaledState(State):
+    """The point in the problem's coordinates, and the inner rule's state in its own."""
+
+    x: Vector
+    value: Scalar
+    inner: State
+
+
+class Scaled(Rule):
+    """A rule in coordinates of its own, `x = exp(log_scales) * y`.
+
+    Scales of 1 give exactly the inner rule. Other scales make it the same rule in another metric:
+    conjugate gradients become preconditioned ones, and a proximal rule takes one step size for
+    each coordinate, in the step and in the proximal map, so that minimisers stay its fixed points.
+    """
+
+    rule: Rule
+    log_scales: Float[Array, " n"]
+
+    @classmethod
+    def around(cls, rule: Rule, dimension: int) -> "Scaled":
+        """The rule as it is: all scales are 1."""
+        return cls(rule, jnp.zeros(dimension))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the inner rule needs."""
+        return self.rule.needs
+
+    @property
+    def learns_start(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The inner rule's state is in coordinates that are learned."""
+        return True
+
+    def init(self, oracle: Oracle, x: Vector) -> ScaledState:
+        """The inner rule begins at the same point."""
+        scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
+        return self._seen(scaled, self.rule.init(scaled, x / scaled.scales))
+
+    def step(self, oracle: Oracle, state: ScaledState) -> ScaledState:
+        """A step of the inner rule."""
+        scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
+        return self._seen(scaled, self.rule.step(scaled, state.inner))
+
+    def relocate(self, oracle: Oracle, state: ScaledState, x: Vector) -> ScaledState:
+        """Move the inner rule."""
+        scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
+        return self._seen(scaled, self.rule.relocate(scaled, state.inner, x / scaled.scales))
+
+    def prepare(self) -> "Scaled":
+        """With the inner rule in its fastest form."""
+        return Scaled(self.rule.prepare(), self.log_scales)
+
+    def bare(self) -> "Scaled":
+        """With the inner rule as it is trained."""
+        return Scaled(self.rule.bare(), self.log_scales)
+
+    def _seen(self, oracle: "ScaledOracle", inner: State) -> ScaledState:
+        return ScaledState(oracle.scales * inner.x, inner.value, inner)
+
+
+class ScaledOracle(Oracle):
+    """Answers in scaled coordinates, and counts in the oracle it asks."""
+
+    def __init__(self, oracle: Oracle, scales: Float[Array, " n"]) -> None:
+        self.oracle, self.scales = oracle, scales
+        self.problem, self.theta, self.through = oracle.problem, oracle.theta, oracle.through
+        self.start, self.unravel = oracle.start / scales, oracle.unravel
+
+    def spend(self, *, gradients: int | Array = 0, values: int | Array = 0) -> None:
+        """Count where all is counted."""
+        self.oracle.spend(gradients=gradients, values=values)
+
+    def value(self, x: Vector) -> Scalar:
+        """The loss."""
+        return self.oracle.value(self.scales * x)
+
+    def unmetered_value(self, x: Vector) -> Scalar:
+        """The loss, for inner loops."""
+        return self.oracle.unmetered_value(self.scales * x)
+
+    def value_and_gradient(self, x: Vector) -> tuple[Scalar, Vector]:
+        """The loss and its gradient with respect to the scaled coordinates."""
+        value, gradient = self.oracle.value_and_gradient(self.scales * x)
+        return value, self.scales * gradient
+
+    def smooth_gradient(self, x: Vector) -> Vector:
+        """The smooth part's gradient with respect to the scaled coordinates."""
+        return self.scales * self.oracle.smooth_gradient(self.scales * x)
+
+    def parts(self, x: Vector) -> Parts:
+        """Both parts, their gradients with respect to the scaled coordinates."""
+        found = self.oracle.parts(self.scales * x)
+        return found._replace(
+            smooth_gradient=self.scales * found.smooth_gradient,
+            nonsmooth_gradient=self.scales * found.nonsmooth_gradient,
+        )
+
+    def weight(self) -> Scalar:
+        """The penalty's weight."""
+        return self.oracle.weight()
+
+    def prox(self, x: Vector, step: Float[Array, "..."] | float) -> Vector:
+        """The proximal map of the scaled function: every coordinate has its own step."""
+        return self.oracle.prox(self.scales * x, step * self.scales**2) / self.scales
+
+    def smoothness(self) -> Scalar:
+        """A Lipschitz constant in scaled coordinates: the largest scale decides."""
+        return self.oracle.smoothness() * jnp.max(self.scales) ** 2
+
+    def residual(self, x: Vector) -> Vector:
+        """The residual."""
+        return self.oracle.residual(self.scales * x)
+
+    def residual_product(self, direction: Vector) -> Vector:
+        """How the residual changes along a direction."""
+        return self.oracle.residual_product(self.scales * direction)
+
+    def residual_pullback(self, residual: Vector) -> Vector:
+        """The pulled-back residual in scaled coordinates."""
+        return self.scales * self.oracle.residual_pullback(residual)
