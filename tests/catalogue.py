@@ -14,9 +14,16 @@ from jaxtyping import Array
 from scipy import optimize
 from sklearn.linear_model import Lasso
 
-from surestep.problem import CompositeProblem, KnownSmoothness, LeastSquares, Problem
+from surestep.problem import (
+    CompositeProblem,
+    KnownSmoothness,
+    LeastSquares,
+    Problem,
+    ProximableSmooth,
+)
 from surestep.rule import Rule
 from surestep.rules import (
+    ADMM,
     LBFGS,
     Adam,
     ConjugateGradients,
@@ -33,7 +40,7 @@ MATRIX = _random.normal(size=(12, 6)) @ np.diag(np.linspace(0.5, 2.0, 6))
 WIDE = _random.normal(size=(10, 16))
 
 
-class Regression(LeastSquares, KnownSmoothness):
+class Regression(LeastSquares, KnownSmoothness, ProximableSmooth):
     """Overdetermined least squares: its minimum is not zero."""
 
     matrix: Array
@@ -55,11 +62,19 @@ class Regression(LeastSquares, KnownSmoothness):
     def smoothness(self, theta):
         return jnp.linalg.norm(self.matrix, 2) ** 2
 
+    def smooth_prox(self, x, step, theta):
+        return _least_squares_prox(self.matrix, theta, x, step)
+
     def minimum(self, theta) -> float:
         return 0.5 * float(np.linalg.lstsq(MATRIX, np.asarray(theta))[1][0])
 
 
-class SmallLasso(CompositeProblem):
+def _least_squares_prox(matrix, target, x, step):
+    left = matrix.T @ matrix + jnp.eye(x.size) / step
+    return jnp.linalg.solve(left, matrix.T @ target + x / step)
+
+
+class SmallLasso(CompositeProblem, ProximableSmooth):
     """Underdetermined lasso, checked against scikit-learn."""
 
     matrix: Array
@@ -84,6 +99,9 @@ class SmallLasso(CompositeProblem):
 
     def prox(self, x, step, theta):
         return jnp.sign(x) * jnp.maximum(jnp.abs(x) - step * self.weight, 0)
+
+    def smooth_prox(self, x, step, theta):
+        return _least_squares_prox(self.matrix, theta, x, step)
 
     def minimum(self, theta) -> float:
         target = np.asarray(theta)
@@ -152,6 +170,7 @@ def rules_for(entry: Entry) -> dict[str, tuple[Rule, int, float]]:
         "Adam": (Adam(0.01), 6000, 1e-6),
         "L-BFGS": (LBFGS(), 200, 1e-9),
         "conjugate gradients": (ConjugateGradients(), 30, 1e-9),
+        "ADMM": (ADMM(1.0), 3000, 1e-9),
     }
 
 

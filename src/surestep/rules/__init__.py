@@ -15,8 +15,10 @@ from surestep.rules.coordinatewise import Coordinatewise
 from surestep.rules.curvature import LBFGS, ConjugateGradients
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.proximal import Proximal
+from surestep.rules.splitting import ADMM
 
 __all__ = [
+    "ADMM",
     "LBFGS",
     "Adam",
     "Blended",
