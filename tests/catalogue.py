@@ -33,6 +33,8 @@ from surestep.rules import (
     HeavyBall,
     Nesterov,
     NesterovPerInstance,
+    PreconditionedConjugateGradients,
+    ScaledFista,
 )
 
 _random = np.random.default_rng(0)
@@ -138,11 +140,12 @@ class Bowl(Problem):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A problem with its constants: largest and smallest curvature."""
+    """A problem with its constants: largest and smallest curvature, number of unknowns."""
 
     problem: Any
     smoothness: float
     convexity: float
+    dimension: int
 
 
 def _eigenvalues(matrix: np.ndarray) -> np.ndarray:
@@ -150,15 +153,19 @@ def _eigenvalues(matrix: np.ndarray) -> np.ndarray:
 
 
 PROBLEMS = {
-    "regression": Entry(Regression.create(), _eigenvalues(MATRIX)[-1], _eigenvalues(MATRIX)[0]),
-    "lasso": Entry(SmallLasso.create(), _eigenvalues(WIDE)[-1], 0.0),
-    "bowl": Entry(Bowl(), 2.2, 0.2),
+    "regression": Entry(Regression.create(), _eigenvalues(MATRIX)[-1], _eigenvalues(MATRIX)[0], 6),
+    "lasso": Entry(SmallLasso.create(), _eigenvalues(WIDE)[-1], 0.0, 16),
+    "bowl": Entry(Bowl(), 2.2, 0.2, 5),
 }
 
 
 def rules_for(entry: Entry) -> dict[str, tuple[Rule, int, float]]:
     """Every classical rule, the iterations it gets and how close it must come."""
     L, m = entry.smoothness, entry.convexity
+    # Any positive numbers will do for a metric; these are at most 1, so steps stay below 1/L.
+    with jax.enable_x64(True):
+        uneven = jnp.linspace(0.3, 1.0, entry.dimension)
+        uneven_steps = uneven / L
     heavy_ball = HeavyBall.for_constants(L, m) if m > 0 else HeavyBall(1 / L, 0.5)
     return {
         "gradient descent": (GradientDescent(1 / L), 3000, 1e-9),
@@ -170,6 +177,8 @@ def rules_for(entry: Entry) -> dict[str, tuple[Rule, int, float]]:
         "Adam": (Adam(0.01), 6000, 1e-6),
         "L-BFGS": (LBFGS(), 200, 1e-9),
         "conjugate gradients": (ConjugateGradients(), 30, 1e-9),
+        "preconditioned CG": (PreconditionedConjugateGradients(uneven), 30, 1e-9),
+        "scaled FISTA": (ScaledFista(uneven_steps), 4000, 1e-9),
         "ADMM": (ADMM(1.0), 3000, 1e-9),
     }
 

@@ -52,6 +52,7 @@ NO_GRADIENT_AT_THE_START = (
     "Nesterov, own step",
     "FISTA",
     "FISTA with restart",
+    "scaled FISTA",
     "ADMM",
 )
 
