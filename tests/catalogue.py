@@ -14,9 +14,16 @@ from jaxtyping import Array
 from scipy import optimize
 from sklearn.linear_model import Lasso
 
-from surestep.problem import CompositeProblem, KnownSmoothness, LeastSquares, Problem
+from surestep.problem import (
+    CompositeProblem,
+    KnownSmoothness,
+    LeastSquares,
+    Problem,
+    ProximableSmooth,
+)
 from surestep.rule import Rule
 from surestep.rules import (
+    ADMM,
     LBFGS,
     Adam,
     ConjugateGradients,
@@ -26,6 +33,8 @@ from surestep.rules import (
     HeavyBall,
     Nesterov,
     NesterovPerInstance,
+    PreconditionedConjugateGradients,
+    ScaledFista,
 )
 
 _random = np.random.default_rng(0)
@@ -33,7 +42,7 @@ MATRIX = _random.normal(size=(12, 6)) @ np.diag(np.linspace(0.5, 2.0, 6))
 WIDE = _random.normal(size=(10, 16))
 
 
-class Regression(LeastSquares, KnownSmoothness):
+class Regression(LeastSquares, KnownSmoothness, ProximableSmooth):
     """Overdetermined least squares: its minimum is not zero."""
 
     matrix: Array
@@ -55,11 +64,19 @@ class Regression(LeastSquares, KnownSmoothness):
     def smoothness(self, theta):
         return jnp.linalg.norm(self.matrix, 2) ** 2
 
+    def smooth_prox(self, x, step, theta):
+        return _least_squares_prox(self.matrix, theta, x, step)
+
     def minimum(self, theta) -> float:
         return 0.5 * float(np.linalg.lstsq(MATRIX, np.asarray(theta))[1][0])
 
 
-class SmallLasso(CompositeProblem):
+def _least_squares_prox(matrix, target, x, step):
+    left = matrix.T @ matrix + jnp.eye(x.size) / step
+    return jnp.linalg.solve(left, matrix.T @ target + x / step)
+
+
+class SmallLasso(CompositeProblem, ProximableSmooth):
     """Underdetermined lasso, checked against scikit-learn."""
 
     matrix: Array
@@ -84,6 +101,9 @@ class SmallLasso(CompositeProblem):
 
     def prox(self, x, step, theta):
         return jnp.sign(x) * jnp.maximum(jnp.abs(x) - step * self.weight, 0)
+
+    def smooth_prox(self, x, step, theta):
+        return _least_squares_prox(self.matrix, theta, x, step)
 
     def minimum(self, theta) -> float:
         target = np.asarray(theta)
@@ -120,11 +140,12 @@ class Bowl(Problem):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A problem with its constants: largest and smallest curvature."""
+    """A problem with its constants: largest and smallest curvature, number of unknowns."""
 
     problem: Any
     smoothness: float
     convexity: float
+    dimension: int
 
 
 def _eigenvalues(matrix: np.ndarray) -> np.ndarray:
@@ -132,15 +153,19 @@ def _eigenvalues(matrix: np.ndarray) -> np.ndarray:
 
 
 PROBLEMS = {
-    "regression": Entry(Regression.create(), _eigenvalues(MATRIX)[-1], _eigenvalues(MATRIX)[0]),
-    "lasso": Entry(SmallLasso.create(), _eigenvalues(WIDE)[-1], 0.0),
-    "bowl": Entry(Bowl(), 2.2, 0.2),
+    "regression": Entry(Regression.create(), _eigenvalues(MATRIX)[-1], _eigenvalues(MATRIX)[0], 6),
+    "lasso": Entry(SmallLasso.create(), _eigenvalues(WIDE)[-1], 0.0, 16),
+    "bowl": Entry(Bowl(), 2.2, 0.2, 5),
 }
 
 
 def rules_for(entry: Entry) -> dict[str, tuple[Rule, int, float]]:
     """Every classical rule, the iterations it gets and how close it must come."""
     L, m = entry.smoothness, entry.convexity
+    # Any positive numbers will do for a metric; these are at most 1, so steps stay below 1/L.
+    with jax.enable_x64(True):
+        uneven = jnp.linspace(0.3, 1.0, entry.dimension)
+        uneven_steps = uneven / L
     heavy_ball = HeavyBall.for_constants(L, m) if m > 0 else HeavyBall(1 / L, 0.5)
     return {
         "gradient descent": (GradientDescent(1 / L), 3000, 1e-9),
@@ -152,6 +177,9 @@ def rules_for(entry: Entry) -> dict[str, tuple[Rule, int, float]]:
         "Adam": (Adam(0.01), 6000, 1e-6),
         "L-BFGS": (LBFGS(), 200, 1e-9),
         "conjugate gradients": (ConjugateGradients(), 30, 1e-9),
+        "preconditioned CG": (PreconditionedConjugateGradients(uneven), 30, 1e-9),
+        "scaled FISTA": (ScaledFista(uneven_steps), 4000, 1e-9),
+        "ADMM": (ADMM(1.0), 3000, 1e-9),
     }
 
 

@@ -8,9 +8,12 @@ import pytest
 from catalogue import Bowl
 from surestep.check import check_problem
 from surestep.errors import ConfigurationError, ProblemError
+from surestep.goal import Goal
 from surestep.problem import Problem, draw, working_precision
-from surestep.problems.quadratics import Quadratics, QuadraticsSettings
+from surestep.problems.quadratics import Quadratics, QuadraticsSettings, random_basis
 from surestep.randomness import named_key
+from surestep.rollout import rollout
+from surestep.rules import ConjugateGradients, HeavyBall
 from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
 
 QUADRATICS = Quadratics.create(QuadraticsSettings(), 0)
@@ -57,6 +60,50 @@ def test_the_loss_is_that_of_the_paper():
     A, b = np.diag(np.asarray(theta.diagonal)), np.asarray(theta.target)
     assert QUADRATICS.loss(x, theta) == pytest.approx(0.5 * np.linalg.norm(A @ x - b) ** 2)
     assert np.all(np.asarray(QUADRATICS.start(theta)) == 0)
+
+
+ROTATED = Quadratics.create(QuadraticsSettings(rotated=True), 0)
+
+
+def test_a_rotated_family_has_the_same_instances_and_spectra_in_another_basis():
+    plain, turned = (draw(p, 3, named_key(0, "data")) for p in (QUADRATICS, ROTATED))
+    np.testing.assert_array_equal(plain.diagonal, turned.diagonal)
+    np.testing.assert_array_equal(plain.target, turned.target)
+    Q = np.asarray(ROTATED.basis)
+    np.testing.assert_allclose(Q @ Q.T, np.eye(200), atol=1e-12)
+    theta = QUADRATICS.sample(named_key(0, "one"))
+    hessian = np.asarray(jax.hessian(ROTATED.loss)(jnp.zeros(200), theta))
+    eigenvalues = np.asarray(theta.diagonal) ** 2
+    np.testing.assert_allclose(np.linalg.eigvalsh(hessian), eigenvalues, rtol=1e-6, atol=1e-10)
+    # No coordinate is an eigenvector: the diagonal alone is far from the Hessian.
+    assert np.linalg.norm(np.diag(hessian)) < 0.8 * np.linalg.norm(hessian)
+    x = np.linspace(-1, 1, 200)
+    assert ROTATED.loss(Q.T @ x, theta) == pytest.approx(float(QUADRATICS.loss(x, theta)))
+
+
+def test_the_basis_belongs_to_the_family_and_is_there_only_if_asked_for():
+    assert QUADRATICS.basis is None
+    again = Quadratics.create(QuadraticsSettings(rotated=True), 0)
+    other = Quadratics.create(QuadraticsSettings(rotated=True), 1)
+    np.testing.assert_array_equal(again.basis, ROTATED.basis)
+    assert np.abs(np.asarray(other.basis) - np.asarray(ROTATED.basis)).max() > 0.1
+    goal = Goal(scale=1.0, exponent=0.5)
+    assert ROTATED.goal_second_moment(goal) == QUADRATICS.goal_second_moment(goal)
+
+
+@pytest.mark.parametrize("rule", [HeavyBall.for_constants(500.0, 1e-3), ConjugateGradients()])
+def test_rules_that_know_no_coordinates_do_not_see_the_rotation(rule):
+    theta = QUADRATICS.sample(named_key(0, "one"))
+    plain, turned = (rollout(rule, p, theta, 50).losses for p in (QUADRATICS, ROTATED))
+    np.testing.assert_allclose(turned, plain, rtol=1e-6)
+
+
+def test_random_bases_are_uniform():
+    """First moments vanish and squares are one over the dimension, also on the diagonal."""
+    with jax.enable_x64(True):
+        bases = np.array([random_basis(3, seed) for seed in range(400)])
+    assert np.abs(bases.mean(axis=0)).max() < 5 / np.sqrt(3 * 400)
+    assert np.abs((bases**2).mean(axis=0) - 1 / 3).max() < 5 * 0.3 / np.sqrt(400)
 
 
 @pytest.mark.parametrize(

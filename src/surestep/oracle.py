@@ -18,6 +18,7 @@ from surestep.problem import (
     LeastSquares,
     PenalisedProblem,
     Problem,
+    ProximableSmooth,
     Theta,
 )
 
@@ -140,6 +141,16 @@ class Oracle:
         if not isinstance(self.problem, CompositeProblem):
             return x
         point = self.problem.prox(self.unravel(x), jnp.asarray(step), self.theta)
+        return ravel_pytree(point)[0]
+
+    def smooth_prox(self, x: Vector, step: Scalar | float) -> Vector:
+        """The proximal map of the smooth part; it costs what a gradient costs: counted.
+
+        Its derivatives, in `x` and in the step, are the map's own.
+        """
+        assert isinstance(self.problem, ProximableSmooth)
+        self.spend(gradients=1)
+        point = self.problem.smooth_prox(self.unravel(x), jnp.asarray(step), self.theta)
         return ravel_pytree(point)[0]
 
     def smoothness(self) -> Scalar:

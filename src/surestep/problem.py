@@ -117,6 +117,21 @@ class KnownSmoothness(Problem):
         """A Lipschitz constant of the gradient of the instance's loss (of its smooth part)."""
 
 
+class ProximableSmooth(Problem):
+    """A problem that can minimise its smooth part plus a squared distance, exactly and cheaply.
+
+    Splitting methods (ADMM) ask for it. It pays where a factorisation serves the whole family: the
+    cost of an answer must be about that of a gradient, because that is what it is counted as.
+    """
+
+    @abc.abstractmethod
+    def smooth_prox(self, x: Point, step: Scalar, theta: Theta) -> Point:
+        """The minimiser over `z` of `smooth(z, theta) + norm(z - x)^2 / (2 step)`.
+
+        The step is one positive number. A problem of a single part takes its loss for `smooth`.
+        """
+
+
 @contextlib.contextmanager
 def working_precision(problem: Problem) -> Iterator[None]:
     """Inside this context, new arrays have the precision the problem asks for."""

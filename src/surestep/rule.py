@@ -19,9 +19,10 @@ from surestep.problem import (
     LeastSquares,
     PenalisedProblem,
     Problem,
+    ProximableSmooth,
 )
 
-Need = Literal["smooth", "residual", "weight", "smoothness"]
+Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox"]
 """What a rule asks of a problem beyond a loss and its gradient."""
 
 
@@ -152,6 +153,10 @@ _OFFERS: dict[str, tuple[str, Any]] = {
     "smoothness": (
         "the method `smoothness` of KnownSmoothness",
         lambda p: isinstance(p, KnownSmoothness),
+    ),
+    "smooth_prox": (
+        "the method `smooth_prox` of ProximableSmooth",
+        lambda p: isinstance(p, ProximableSmooth),
     ),
 }
 

@@ -14,7 +14,7 @@ from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
-from surestep.problem import PenalisedProblem
+from surestep.problem import PenalisedProblem, ProximableSmooth
 from surestep.problems.coordinate_descent import CoordinateDescent
 from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
@@ -65,13 +65,32 @@ class LassoInstance(NamedTuple):
     weight: Float[Array, ""]
 
 
-class Lasso(PenalisedProblem):
+class Factors(NamedTuple):
+    """What the singular value decomposition `A = U S V'` leaves to be kept of a matrix."""
+
+    left: Float[Array, "m k"]
+    """`U`."""
+    rotated: Float[Array, "k n"]
+    """`U' A`, which is `S V'`."""
+    squares: Float[Array, " k"]
+    """The squares of the singular values."""
+
+    @classmethod
+    def of(cls, matrix: Float[Array, "m n"]) -> Self:
+        """Factorise, once for a whole family."""
+        left, singular, right = np.linalg.svd(np.asarray(matrix), full_matrices=False)
+        rotated = singular[:, None] * right
+        return cls(jnp.asarray(left), jnp.asarray(rotated), jnp.asarray(singular**2))
+
+
+class Lasso(PenalisedProblem, ProximableSmooth):
     """`0.5 norm(A x - b)^2 + weight * norm1(x)`, with more unknowns than equations.
 
     The matrix, the start, and mean and mixing matrix of `b` are the family's.
     """
 
     matrix: Float[Array, "m n"]
+    factors: Factors
     origin: Float[Array, " n"]
     mean: Float[Array, " m"]
     mixing: Float[Array, "m m"]
@@ -88,8 +107,10 @@ class Lasso(PenalisedProblem):
             return jax.random.uniform(next(keys), shape, minval=-size, maxval=size)
 
         with jax.enable_x64(True):
+            matrix = uniform((m, n), settings.entries)
             return cls(
-                matrix=uniform((m, n), settings.entries),
+                matrix=matrix,
+                factors=Factors.of(matrix),
                 origin=uniform((n,), settings.start),
                 mean=uniform((m,), settings.spread),
                 mixing=uniform((m, m), settings.spread),
@@ -133,6 +154,14 @@ class Lasso(PenalisedProblem):
     ) -> Float[Array, " n"]:
         """Soft thresholding; the step may be one number or one for each coordinate."""
         return jnp.sign(x) * jnp.maximum(jnp.abs(x) - step * theta.weight, 0.0)
+
+    def smooth_prox(
+        self, x: Float[Array, " n"], step: Scalar, theta: LassoInstance
+    ) -> Float[Array, " n"]:
+        """`x + A' (A A' + I / step)^-1 (b - A x)`: two products with a matrix of `A`'s size."""
+        left, rotated, squares = self.factors
+        residual = left.T @ theta.target - rotated @ x
+        return x + (residual / (squares + 1 / step)) @ rotated
 
     def goal_second_moment(self, goal: Goal) -> float:
         """A bound on `E[g^2]`: by Jensen at most `scale^2 E[start loss^2]^exponent`.

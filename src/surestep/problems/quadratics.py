@@ -35,6 +35,8 @@ class QuadraticsSettings:
     """Range of the largest eigenvalue."""
     spread: float = 5.0
     """The right-hand side's mean and mixing matrix have entries up to this size."""
+    rotated: bool = False
+    """Whether the spectra sit in one random orthogonal basis in place of the coordinates."""
 
     def validate(self) -> None:
         """Refuse ranges that make no strongly convex family."""
@@ -51,7 +53,7 @@ class QuadraticsSettings:
 
 
 class Quadratic(NamedTuple):
-    """One instance: the diagonal of A and the right-hand side b."""
+    """One instance: the singular values of A (its diagonal) and the right-hand side b."""
 
     diagonal: Float[Array, " n"]
     target: Float[Array, " n"]
@@ -62,12 +64,18 @@ class Quadratics(LeastSquares):
 
     The diagonal runs evenly, both ends included, from the square root of the instance's smallest
     eigenvalue to that of its largest. Mean and mixing matrix of `b` are the family's.
+
+    With a basis `Q` (orthogonal, the family's) the matrix is `diag(diagonal) Q`: the Hessian
+    `Q' diag(diagonal)^2 Q` has the same eigenvalues, but no coordinate is an eigenvector. The loss
+    at `Q' x` is then what it is at `x` without a basis, so rules that treat no coordinate specially
+    (heavy ball, conjugate gradients) do the same on both, and rules that do are put to the test.
     """
 
     mean: Float[Array, " n"]
     mixing: Float[Array, "n n"]
     convexity: tuple[float, float]
     smoothness: tuple[float, float]
+    basis: Float[Array, "n n"] | None = None
 
     @classmethod
     def create(cls, settings: QuadraticsSettings, seed: int) -> Self:
@@ -81,6 +89,7 @@ class Quadratics(LeastSquares):
                 mixing=jax.random.uniform(key_mixing, (n, n), minval=-spread, maxval=spread),
                 convexity=settings.convexity,
                 smoothness=settings.smoothness,
+                basis=random_basis(n, seed) if settings.rotated else None,
             )
 
     def sample(self, key: Array) -> Quadratic:
@@ -107,7 +116,16 @@ class Quadratics(LeastSquares):
 
     def residual(self, x: Float[Array, " n"], theta: Quadratic) -> Float[Array, " n"]:
         """`A x - b`."""
-        return theta.diagonal * x - theta.target
+        coordinates = x if self.basis is None else self.basis @ x
+        return theta.diagonal * coordinates - theta.target
+
+
+def random_basis(dimension: int, seed: int) -> Float[Array, "n n"]:
+    """A family's orthogonal matrix, uniform among all of them (Haar)."""
+    key = named_key(seed, "family", "quadratics", "basis")
+    orthogonal, triangular = jnp.linalg.qr(jax.random.normal(key, (dimension, dimension)))
+    # Signs are free in a factorisation, and LAPACK's choice of them would not be uniform.
+    return orthogonal * jnp.sign(jnp.diagonal(triangular))
 
 
 Config = RunConfig[QuadraticsSettings]

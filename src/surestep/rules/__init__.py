@@ -9,14 +9,21 @@ from surestep.rules.classical import (
     HeavyBall,
     Nesterov,
     NesterovPerInstance,
+    ScaledFista,
 )
 from surestep.rules.convolutional import Convolutional
 from surestep.rules.coordinatewise import Coordinatewise
-from surestep.rules.curvature import LBFGS, ConjugateGradients
+from surestep.rules.curvature import (
+    LBFGS,
+    ConjugateGradients,
+    PreconditionedConjugateGradients,
+)
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.proximal import Proximal
+from surestep.rules.splitting import ADMM
 
 __all__ = [
+    "ADMM",
     "LBFGS",
     "Adam",
     "Blended",
@@ -30,5 +37,7 @@ __all__ = [
     "Nesterov",
     "NesterovPerInstance",
     "Preconditioned",
+    "PreconditionedConjugateGradients",
     "Proximal",
+    "ScaledFista",
 ]

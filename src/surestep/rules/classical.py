@@ -92,8 +92,8 @@ class _Extrapolated(Rule):
     """
 
     @abc.abstractmethod
-    def step_size_for(self, oracle: Oracle) -> float | Scalar:
-        """The step size on an instance."""
+    def step_size_for(self, oracle: Oracle) -> float | Scalar | Vector:
+        """The step size on an instance, or one for each coordinate."""
 
     def init(self, oracle: Oracle, x: Vector) -> ExtrapolatedState:
         """At rest in `x`."""
@@ -161,6 +161,31 @@ class FistaWithRestart(_ExtrapolatedOneStep):
         self, state: ExtrapolatedState, beyond: Vector, x: Vector
     ) -> tuple[Scalar, Scalar]:
         """FISTA's sequence, begun anew where momentum and step disagree."""
-        momentum, scalar = super().next_momentum(state, beyond, x)
         uphill = jnp.vdot(beyond - x, x - state.x) > 0
-        return jnp.where(uphill, 0.0, momentum), jnp.where(uphill, 1.0, scalar)
+        return _unless(uphill, super().next_momentum(state, beyond, x))
+
+
+class ScaledFista(_Extrapolated):
+    """FISTA with restart and one step size for each coordinate.
+
+    It is FISTA with restart in the variables `x / sqrt(step_sizes)`, so it converges where
+    `diag(1 / step_sizes) - A'A` is positive semidefinite; `surestep.metric` scales them so.
+    """
+
+    step_sizes: Float[Array, " n"]
+
+    def step_size_for(self, oracle: Oracle) -> Vector:
+        """The same for all instances."""
+        return self.step_sizes
+
+    def next_momentum(
+        self, state: ExtrapolatedState, beyond: Vector, x: Vector
+    ) -> tuple[Scalar, Scalar]:
+        """As `FistaWithRestart`, with angles measured in the metric of the step sizes."""
+        uphill = jnp.vdot((beyond - x) / self.step_sizes, x - state.x) > 0
+        return _unless(uphill, super().next_momentum(state, beyond, x))
+
+
+def _unless(uphill: Array, following: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+    momentum, scalar = following
+    return jnp.where(uphill, 0.0, momentum), jnp.where(uphill, 1.0, scalar)

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import optax
-from jaxtyping import Scalar
+from jaxtyping import Array, Float, Scalar
 
 from surestep.oracle import Oracle, Vector
 from surestep.rule import GradientState, Need, Rule, State
@@ -66,23 +66,43 @@ class ConjugateGradients(Rule):
 
     needs: ClassVar[tuple[Need, ...]] = ("residual",)
 
+    def scaled(self, descent: Vector) -> Vector:
+        """The direction of steepest descent in the rule's metric: here as it is."""
+        return descent
+
     def init(self, oracle: Oracle, x: Vector) -> ConjugateState:
         """The first direction is steepest descent."""
         residual = oracle.residual(x)
         descent = -oracle.residual_pullback(residual)
-        return ConjugateState(x, oracle.value(x), residual, descent, descent)
+        return ConjugateState(x, oracle.value(x), residual, descent, self.scaled(descent))
 
     def step(self, oracle: Oracle, state: ConjugateState) -> ConjugateState:
         """An exact line search, then the next conjugate direction."""
         product = oracle.residual_product(state.direction)
-        squared = jnp.vdot(state.descent, state.descent)
+        squared = jnp.vdot(state.descent, self.scaled(state.descent))
         length = _ratio(squared, jnp.vdot(product, product))
         x = state.x + length * state.direction
         residual = state.residual + length * product
         descent = -oracle.residual_pullback(residual)
-        turn = _ratio(jnp.vdot(descent, descent), squared)
-        direction = descent + turn * state.direction
+        steepest = self.scaled(descent)
+        turn = _ratio(jnp.vdot(descent, steepest), squared)
+        direction = steepest + turn * state.direction
         return ConjugateState(x, oracle.value(x), residual, descent, direction)
+
+
+class PreconditionedConjugateGradients(ConjugateGradients):
+    """Conjugate gradients in a metric: one positive step size for each coordinate.
+
+    It is fast where the metric is near the inverse of the diagonal of `A'A` and that diagonal is
+    near `A'A` itself; `surestep.metric` finds one on the prior set. With a metric of ones it is
+    `ConjugateGradients`.
+    """
+
+    metric: Float[Array, " n"]
+
+    def scaled(self, descent: Vector) -> Vector:
+        """Every coordinate by its step size."""
+        return self.metric * descent
 
 
 def _ratio(above: Scalar, below: Scalar) -> Scalar:
