@@ -79,6 +79,14 @@ class Oracle:
         self.start, self.unravel = ravel_pytree(start)
         self._trace = get_opaque_trace_state()
 
+    def fresh(self) -> "Oracle":
+        """An oracle for the same instance that has not been asked anything yet."""
+        return Oracle(self.problem, self.theta, self.through)
+
+    def spent(self) -> tuple[int | Array, int | Array]:
+        """How many gradients and how many values were asked for."""
+        return self.gradients, self.values
+
     def spend(self, *, gradients: int | Array = 0, values: int | Array = 0) -> None:
         """Count evaluations, one by one or as many as an inner loop turned out to need."""
         if get_opaque_trace_state() != self._trace:

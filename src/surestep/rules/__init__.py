@@ -20,7 +20,12 @@ from surestep.rules.curvature import (
 )
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.proximal import Proximal
-from surestep.rules.splitting import ADMM
+from surestep.rules.quasi_newton import QuasiNewton
+from surestep.rules.residual import Residual
+from surestep.rules.safeguarded import Safeguarded
+from surestep.rules.scaled import Scaled
+from surestep.rules.splitting import ADMM, LearnedSplitting
+from surestep.rules.started import Started
 
 __all__ = [
     "ADMM",
@@ -34,10 +39,16 @@ __all__ = [
     "FistaWithRestart",
     "GradientDescent",
     "HeavyBall",
+    "LearnedSplitting",
     "Nesterov",
     "NesterovPerInstance",
     "Preconditioned",
     "PreconditionedConjugateGradients",
     "Proximal",
+    "QuasiNewton",
+    "Residual",
+    "Safeguarded",
+    "Scaled",
     "ScaledFista",
+    "Started",
 ]

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle, Parts, Vector
 from surestep.rule import Need, Rule, State
 
@@ -76,6 +77,14 @@ class ScaledOracle(Oracle):
         self.problem, self.theta, self.through = oracle.problem, oracle.theta, oracle.through
         self.start, self.unravel = oracle.start / scales, oracle.unravel
 
+    def fresh(self) -> "ScaledOracle":
+        """Another one around a fresh oracle."""
+        return ScaledOracle(self.oracle.fresh(), self.scales)
+
+    def spent(self) -> tuple[int | Array, int | Array]:
+        """What was counted there."""
+        return self.oracle.spent()
+
     def spend(self, *, gradients: int | Array = 0, values: int | Array = 0) -> None:
         """Count where all is counted."""
         self.oracle.spend(gradients=gradients, values=values)
@@ -112,6 +121,12 @@ class ScaledOracle(Oracle):
     def prox(self, x: Vector, step: Float[Array, "..."] | float) -> Vector:
         """The proximal map of the scaled function: every coordinate has its own step."""
         return self.oracle.prox(self.scales * x, step * self.scales**2) / self.scales
+
+    def smooth_prox(self, x: Vector, step: Scalar | float) -> Vector:
+        """Not offered: every metric would need a factorisation of its own."""
+        raise ConfigurationError(
+            "a rule that asks for the smooth part's proximal map cannot be scaled"
+        )
 
     def smoothness(self) -> Scalar:
         """A Lipschitz constant in scaled coordinates: the largest scale decides."""

@@ -1,0 +1,97 @@
+"""L-BFGS without a line search: one gradient an iteration, and differentiable."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+from surestep.oracle import Vector
+from surestep.rule import GradientRule, unit
+
+
+class Pairs(eqx.Module):
+    """The last moves and the changes of the gradient along them, oldest overwritten first."""
+
+    moves: Float[Array, "memory n"]
+    changes: Float[Array, "memory n"]
+    used: Bool[Array, " memory"]
+    next: Int[Array, ""]
+    x: Vector
+    gradient: Vector
+
+
+class QuasiNewton(GradientRule):
+    """L-BFGS's direction (the two-loop recursion), taken as far as it says.
+
+    Near a minimum the full step is the right one; farther away it is cut to `longest` times the
+    last move. The first step is `first` along the negative gradient's direction. Not monotone: it
+    is meant as the base of learned rules and inside safeguards; `LBFGS` has a line search.
+    """
+
+    first: float = 1.0
+    longest: float = 10.0
+    memory_size: int = 10
+
+    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
+        """No pairs yet."""
+        none = jnp.zeros((self.memory_size, x.size), x.dtype)
+        used = jnp.zeros(self.memory_size, bool)
+        return Pairs(none, none, used, jnp.zeros((), jnp.int32), x, gradient)
+
+    def update(
+        self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
+    ) -> tuple[Vector, Pairs]:
+        """The direction from the pairs so far."""
+        pairs = _with_pair(memory, x, gradient)
+        direction = _direction(pairs, gradient)
+        length, last = unit(direction)[1], unit(x - memory.x)[1]
+        allowed = jnp.where(jnp.any(pairs.used), self.longest * last, self.first)
+        shortened = jnp.minimum(1.0, allowed / jnp.where(length > 0, length, 1.0))
+        return x + shortened * direction, pairs
+
+
+def _with_pair(memory: Pairs, x: Vector, gradient: Vector) -> Pairs:
+    """Add the last move, unless the gradient did not change along it as a minimum's does."""
+    move, change = x - memory.x, gradient - memory.gradient
+    curved = jnp.vdot(move, change) > 1e-10 * jnp.vdot(change, change) ** 0.5 * (
+        jnp.vdot(move, move) ** 0.5
+    )
+    place = memory.next % memory.used.shape[0]
+
+    def put(old: Array, new: Array) -> Array:
+        return jnp.where(curved, old.at[place].set(new), old)
+
+    return Pairs(
+        put(memory.moves, move),
+        put(memory.changes, change),
+        put(memory.used, jnp.asarray(True)),
+        memory.next + curved.astype(jnp.int32),
+        x,
+        gradient,
+    )
+
+
+def _direction(pairs: Pairs, gradient: Vector) -> Vector:
+    """The two-loop recursion: minus the estimated inverse Hessian times the gradient."""
+    size = pairs.used.shape[0]
+    newest_first = (pairs.next - 1 - jnp.arange(size)) % size
+    products = jnp.sum(pairs.moves * pairs.changes, axis=1)
+    inverse = jnp.where(pairs.used, 1 / jnp.where(pairs.used, products, 1.0), 0.0)
+
+    def back(vector: Vector, i: Array) -> tuple[Vector, Scalar]:
+        weight = inverse[i] * jnp.vdot(pairs.moves[i], vector)
+        return vector - weight * pairs.changes[i], weight
+
+    vector, weights = jax.lax.scan(back, gradient, newest_first)
+    newest = newest_first[0]
+    squared = jnp.vdot(pairs.changes[newest], pairs.changes[newest])
+    known = pairs.used[newest] & (squared > 0)
+    scale = jnp.where(known, products[newest] / jnp.where(known, squared, 1.0), 1.0)
+
+    def forth(vector: Vector, pair: tuple[Array, Scalar]) -> tuple[Vector, None]:
+        i, weight = pair
+        other = inverse[i] * jnp.vdot(pairs.changes[i], vector)
+        return vector + (weight - other) * pairs.moves[i], None
+
+    vector, _ = jax.lax.scan(forth, scale * vector, (newest_first[::-1], weights[::-1]))
+    return -vector

@@ -1,0 +1,257 @@
+"""Safeguards as part of the rule, so that a certificate covers them."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PyTree, Scalar
+
+from surestep.errors import ConfigurationError
+from surestep.oracle import Oracle, Vector
+from surestep.rule import GradientRule, GradientState, Need, Rule, State, hyper_of
+
+_LONGEST_BURST = 2**20
+
+
+class Watch(eqx.Module):
+    """What the safeguard remembers of the losses it has seen."""
+
+    best: Scalar
+    mark: Scalar
+    """The loss that the next sufficient decrease is counted from."""
+    since: Int[Array, ""]
+    """Iterations since the last sufficient decrease."""
+    remaining: Int[Array, ""]
+    """Classical steps still to be taken before the rule is trusted again."""
+    burst: Int[Array, ""]
+    """Classical steps to take at the next stall."""
+
+    @classmethod
+    def begin(cls, value: Scalar) -> "Watch":
+        """At the start nothing has gone wrong."""
+        zero = jnp.zeros((), jnp.int32)
+        return cls(value, value, zero, zero, zero + 1)
+
+
+class SafeguardedState(State):
+    """The best point so far, which is the one that counts, and where both rules stand."""
+
+    x: Vector
+    value: Scalar
+    best: PyTree[Any]
+    """The gradient at the best point, where rules need no more than that."""
+    rule: State
+    fallback: PyTree[Any]
+    watch: Watch
+
+
+class Safeguarded(Rule):
+    """A rule that returns its best point, and goes back to it when something is wrong.
+
+    Something is wrong if the loss is not finite, exceeds `factor` times the best one, or has not
+    decreased by the share `decrease` for `patience` iterations. Then the fallback takes a step
+    from the best point. After a stall it takes one step, after the next stall two, then four:
+    where the rule has nothing left to give, the fallback does the work.
+
+    - The returned loss never exceeds the start's.
+    - With a monotone fallback (a gradient or proximal gradient step of `1 / L`), limit points are
+      stationary. For either the loss decreases by a fixed share again and again, so it tends to
+      0, the least value that a loss can have; or steps of the fallback from the best point are
+      taken infinitely often, and each of them lowers the best loss by at least
+      `norm(gradient)^2 / (2 L)`.
+    - While nothing is wrong, nothing is evaluated beyond what the rule itself evaluates. If rule
+      and fallback are gradient rules, an iteration is one gradient in any case.
+
+    Training sees the rule alone (`bare`); the hyper is the rule's.
+    """
+
+    rule: Rule
+    fallback: Rule
+    factor: float = 100.0
+    patience: int = 30
+    decrease: float = 1e-3
+
+    def __check_init__(self) -> None:
+        """Refuse numbers that make no sense, and a fallback that would be trained."""
+        if not self.factor >= 1 or self.patience < 1 or not 0 <= self.decrease < 1:
+            raise ConfigurationError(
+                "a safeguard needs a factor and a patience of at least 1 and a decrease from 0 to "
+                f"below 1, not {self.factor}, {self.patience} and {self.decrease}"
+            )
+        if hyper_of(self.fallback).size:
+            raise ConfigurationError(
+                f"a safeguard's fallback must have nothing to learn: the numbers of "
+                f"{type(self.fallback).__name__} must be plain floats"
+            )
+
+    @property
+    def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What either rule needs."""
+        return tuple(dict.fromkeys((*self.rule.needs, *self.fallback.needs)))
+
+    @property
+    def learns_start(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """If the rule does."""
+        return self.rule.learns_start
+
+    def prepare(self) -> "Safeguarded":
+        """With both rules in their fastest form."""
+        return Safeguarded(
+            self.rule.prepare(),
+            self.fallback.prepare(),
+            self.factor,
+            self.patience,
+            self.decrease,
+        )
+
+    def bare(self) -> Rule:
+        """The rule without its safeguard."""
+        return self.rule.bare()
+
+    def init(self, oracle: Oracle, x: Vector) -> SafeguardedState:
+        """Both begin where the rule does."""
+        state = self.rule.init(oracle, x)
+        if _simple(self.rule, self.fallback, state):
+            assert isinstance(state, GradientState)
+            memory = self.fallback.remember(state.x, state.value, state.gradient)  # pyright: ignore
+            best = state.gradient
+        else:
+            # Its shape is what is needed here; it is made when it is used.
+            shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), state.x)
+            memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            best = ()
+        return SafeguardedState(state.x, state.value, best, state, memory, Watch.begin(state.value))
+
+    def step(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
+        """A step of the rule, or one of the fallback from the best point."""
+        wrong, burst = self._verdict(state)
+        classical = wrong | (state.watch.remaining > 0)
+        remaining = jnp.where(wrong, burst, state.watch.remaining) - classical
+        over = classical & (remaining == 0)
+        simple = _simple(self.rule, self.fallback, state.rule)
+        move = self._one_gradient if simple else self._whole_steps
+        seen, rule, fallback, gradient = move(oracle, state, wrong, classical, over)
+        watch = self._watch(state.watch, seen.value, wrong, burst, remaining, over)
+        better = seen.value < state.value
+
+        def pick(new: Any, old: Any) -> Any:
+            return jax.tree.map(lambda n, o: jnp.where(better, n, o), new, old)
+
+        return SafeguardedState(
+            pick(seen.x, state.x),
+            pick(seen.value, state.value),
+            pick(gradient, state.best),
+            rule,
+            fallback,
+            watch,
+        )
+
+    def _verdict(self, state: SafeguardedState) -> tuple[Bool[Array, ""], Int[Array, ""]]:
+        """Whether the fallback must begin, and for how many steps."""
+        watch, value = state.watch, state.rule.value
+        blown = ~jnp.isfinite(value) | (value > self.factor * watch.best)
+        stalled = (watch.since >= self.patience) & (watch.remaining == 0)
+        return blown | stalled, jnp.where(blown, 1, watch.burst)
+
+    def _watch(
+        self,
+        watch: Watch,
+        value: Scalar,
+        wrong: Bool[Array, ""],
+        burst: Int[Array, ""],
+        remaining: Int[Array, ""],
+        over: Bool[Array, ""],
+    ) -> Watch:
+        best = jnp.where(value < watch.best, value, watch.best)
+        decreased = value <= (1 - self.decrease) * watch.mark
+        stalled = wrong & (watch.since >= self.patience) & (burst == watch.burst)
+        longer = jnp.minimum(2 * watch.burst, _LONGEST_BURST)
+        return Watch(
+            best=best,
+            mark=jnp.where(decreased | over, best, watch.mark),
+            since=jnp.where(decreased | over | wrong, 0, watch.since + 1).astype(jnp.int32),
+            remaining=remaining.astype(jnp.int32),
+            burst=jnp.where(stalled, longer, watch.burst).astype(jnp.int32),
+        )
+
+    def _one_gradient(
+        self,
+        oracle: Oracle,
+        state: SafeguardedState,
+        wrong: Bool[Array, ""],
+        classical: Bool[Array, ""],
+        over: Bool[Array, ""],
+    ) -> tuple[GradientState, GradientState, PyTree[Any], Vector]:
+        """Both rules propose from what is known already; the one point chosen is evaluated."""
+        rule: Any = self.rule
+        fallback: Any = self.fallback
+        now: Any = state.rule
+        at_best = (state.x, state.value, state.best)
+        point = _choose(wrong, at_best, (now.x, now.value, now.gradient))
+        memory = _choose(wrong, fallback.remember(*at_best), state.fallback)
+        careful, memory = fallback.update(*point, memory)
+        bold, rule_memory = rule.update(now.x, now.value, now.gradient, now.memory)
+        x = jnp.where(classical, careful, bold)
+        value, gradient = oracle.value_and_gradient(x)
+        rule_memory = _choose(over, rule.remember(x, value, gradient), rule_memory)
+        seen = GradientState(x, value, gradient, rule_memory)
+        return seen, seen, memory, gradient
+
+    def _whole_steps(
+        self,
+        oracle: Oracle,
+        state: SafeguardedState,
+        wrong: Bool[Array, ""],
+        classical: Bool[Array, ""],
+        over: Bool[Array, ""],
+    ) -> tuple[State, State, PyTree[Any], PyTree[Any]]:
+        """One of the rules makes its step; what it evaluates is counted, and nothing else."""
+        fallback = self.fallback
+
+        def asked(step: Any) -> Any:
+            inner = oracle.fresh()
+            result = step(inner)
+            return result, tuple(jnp.asarray(count, jnp.int32) for count in inner.spent())
+
+        def bold() -> Any:
+            def step(inner: Oracle) -> Any:
+                moved = self.rule.step(inner, state.rule)
+                return (moved.x, moved.value), moved, state.fallback
+
+            return asked(step)
+
+        def careful(begin: bool, end: bool) -> Any:
+            def step(inner: Oracle) -> Any:
+                where = fallback.init(inner, state.x) if begin else state.fallback
+                moved = fallback.step(inner, where)
+                # The rule's loss is not finite or far too large only until it begins anew.
+                calm = eqx.tree_at(lambda s: s.value, state.rule, moved.value)
+                rule = self.rule.init(inner, moved.x) if end else calm
+                return (moved.x, moved.value), rule, moved
+
+            return lambda: asked(step)
+
+        which = jnp.where(classical, 1 + 2 * wrong + over, 0)
+        branches = [
+            bold,
+            *(careful(begin, end) for begin in (False, True) for end in (False, True)),
+        ]
+        ((x, value), rule, memory), (gradients, values) = jax.lax.switch(which, branches)
+        oracle.spend(gradients=gradients, values=values)
+        return _Seen(x, value), rule, memory, ()
+
+
+class _Seen(State):
+    x: Vector
+    value: Scalar
+
+
+def _simple(rule: Rule, fallback: Rule, state: State) -> bool:
+    """Whether both rules need nothing but the gradient at the current point."""
+    plain = isinstance(rule, GradientRule) and isinstance(fallback, GradientRule)
+    return plain and isinstance(state, GradientState)
+
+
+def _choose(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
