@@ -20,7 +20,7 @@ from surestep.rules.curvature import (
 )
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.proximal import Proximal
-from surestep.rules.splitting import ADMM
+from surestep.rules.splitting import ADMM, PrimalDual
 
 __all__ = [
     "ADMM",
@@ -38,6 +38,7 @@ __all__ = [
     "NesterovPerInstance",
     "Preconditioned",
     "PreconditionedConjugateGradients",
+    "PrimalDual",
     "Proximal",
     "ScaledFista",
 ]
