@@ -2,12 +2,13 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import ndimage, sparse
+from scipy import ndimage, optimize, sparse
 from scipy.sparse.linalg import eigsh
 from skimage.metrics import peak_signal_noise_ratio
 
@@ -21,9 +22,9 @@ from surestep.problems import image, photographs
 from surestep.problems.image import Blurred, Deblurring, ImageSettings
 from surestep.problems.photographs import Photographs
 from surestep.randomness import named_key
-from surestep.rollout import rollout
+from surestep.rollout import losses_at, rollout
 from surestep.rule import require_fit
-from surestep.rules import Nesterov, NesterovPerInstance
+from surestep.rules import LBFGS, Nesterov, NesterovPerInstance, PrimalDual
 from surestep.stages.evaluate import Evaluated
 from surestep.store import RunFolder
 
@@ -145,6 +146,104 @@ def test_a_problem_that_does_not_know_its_smoothness_is_refused():
     with pytest.raises(ConfigurationError, match=r"NesterovPerInstance .* needs .*`smoothness`"):
         require_fit(NesterovPerInstance(), quadratics)
     require_fit(NesterovPerInstance(), PROBLEM)
+
+
+def test_the_two_parts_make_the_loss():
+    theta, x = an_instance()
+    down, right = PROBLEM.transform(jnp.asarray(x))
+    rough = float(theta.weight) * np.sum(np.sqrt(down**2 + right**2 + 0.01**2))
+    whole = PROBLEM.fidelity(jnp.asarray(x), theta) + rough
+    assert PROBLEM.loss(jnp.asarray(x), theta) == pytest.approx(float(whole), rel=1e-12)
+
+
+@pytest.mark.parametrize("weight", [0.005, 0.1, 1.7])
+def test_shrunk_lengths_are_minimisers(weight):
+    lengths = np.geomspace(1e-4, 10, 40)
+
+    def slope(r, length):
+        return r + weight * r / np.sqrt(r**2 + 0.01**2) - length
+
+    expected: Any = [optimize.brentq(slope, 0, s, args=(s,), xtol=1e-15) for s in lengths]
+    found = image.shrink(jnp.asarray(lengths), jnp.asarray(weight), 0.01)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_dual_proximal_map_is_a_minimiser():
+    """The conjugate of `w sqrt(r^2 + e^2)` is `-e sqrt(w^2 - r^2)` up to the length `w`."""
+    theta, step = an_instance(weight=0.3)[0], 2.0
+    y = np.random.default_rng(2).normal(size=(2, HEIGHT, WIDTH))
+    y[:, 0, 0] = 0.0
+    found = np.stack(PROBLEM.dual_prox((y[0], y[1]), jnp.asarray(step), theta))
+    for row, column in ((0, 0), (0, 1), (4, 4), (8, 6)):
+        point, value = y[:, row, column], found[:, row, column]
+        size = np.linalg.norm(point)
+
+        def objective(length, size=size):
+            inner = -0.01 * np.sqrt(max(0.3**2 - length**2, 0))
+            return inner + (length - size) ** 2 / (2 * step)
+
+        options: Any = {"bounds": (0, 0.3), "options": {"xatol": 1e-12}}
+        least: Any = optimize.minimize_scalar(objective, **options)
+        assert np.linalg.norm(value) == pytest.approx(least.x, abs=1e-5)
+        assert value @ point == pytest.approx(np.linalg.norm(value) * size)
+    assert np.all(found[:, 0, 0] == 0)
+
+
+@pytest.mark.parametrize("dual_step", [0.1, 0.3, 3.0, 100.0])
+def test_primal_steps_are_as_small_as_convergence_asks_and_hardly_smaller(dual_step):
+    basis = np.eye(HEIGHT * WIDTH).reshape(-1, HEIGHT, WIDTH)
+    steps = jax.vmap(lambda s: PROBLEM.primal_step(s, jnp.asarray(dual_step)))(jnp.asarray(basis))
+    M = np.asarray(steps, np.float64).reshape(HEIGHT * WIDTH, -1)
+    np.testing.assert_allclose(M, M.T, atol=1e-5)
+    blur, down, right = (np.asarray(matrix_of(k).todense()) for k in (KERNEL, DOWN, RIGHT))
+    needed = blur.T @ blur / 2 + dual_step * (down.T @ down + right.T @ right)
+    root = np.linalg.cholesky(needed)
+    used = np.linalg.eigvalsh(root.T @ M @ root)
+    assert 0.9 < used[-1] <= 1 + 1e-4
+    assert np.median(used) > 0.3
+
+
+def test_primal_dual_ends_where_l_bfgs_ends():
+    settings = ImageSettings(height=24, width=18, shorter_side=60)
+    pool = photographs.load("", 24, 18, 60)
+    problem = Deblurring.create(settings, pool)
+    thetas = draw(problem, 4, named_key(0, "data"))
+    with working_precision(problem):
+        minima = np.asarray(losses_at(LBFGS(), problem, thetas, (400,), 4))[:, 0]
+        for dual_step in (5.0, 20.0):
+            rule = PrimalDual(dual_step)
+            found = np.asarray(losses_at(rule, problem, thetas, (10, 1000), 4))
+            np.testing.assert_allclose(found[:, 1], minima, rtol=3e-6)
+        assert np.all(found[:, 0] < 1.02 * minima), "ten iterations come within two percent"
+
+
+def test_the_multiplier_becomes_the_slope_of_the_variation():
+    theta, _ = an_instance(weight=0.2)
+    rule, oracle = PrimalDual(10.0), Oracle(PROBLEM, theta)
+    state = rule.init(oracle, oracle.start)
+    state = jax.lax.fori_loop(0, 3000, lambda _, s: rule.step(Oracle(PROBLEM, theta), s), state)
+    down, right = PROBLEM.transform(state.x.reshape(HEIGHT, WIDTH))
+    length = np.sqrt(down**2 + right**2 + 0.01**2)
+    expected = 0.2 * np.concatenate([(down / length).ravel(), (right / length).ravel()])
+    np.testing.assert_allclose(state.dual, expected, atol=1e-5)
+
+
+def test_a_primal_dual_iteration_is_counted_as_one_gradient():
+    theta, _ = an_instance()
+    gradients = rollout(PrimalDual(1.0), PROBLEM, theta, 4).gradients
+    np.testing.assert_array_equal(gradients, np.arange(5))
+    quadratics = problems.build(problems.preset("quadratics", "tiny")).problem
+    with pytest.raises(ConfigurationError, match=r"PrimalDual .* needs .* DualisedProblem"):
+        require_fit(PrimalDual(1.0), quadratics)
+
+
+def test_a_relocated_primal_dual_keeps_its_multiplier():
+    theta, x = an_instance()
+    rule, oracle = PrimalDual(1.0), Oracle(PROBLEM, theta)
+    state = rule.step(oracle, rule.init(oracle, oracle.start))
+    moved = rule.relocate(oracle, state, jnp.asarray(x.ravel()))
+    assert moved.value == pytest.approx(reference_loss(x, theta))
+    np.testing.assert_array_equal(moved.dual, state.dual)
 
 
 def test_crops_come_from_all_photographs_at_all_places_and_mirrored():

@@ -21,7 +21,8 @@ from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
 from surestep.report import overview, summary
 from surestep.rollout import Status, rollouts
-from surestep.rules import Fista, FistaWithRestart
+from surestep.rules import ADMM, Fista, FistaWithRestart, ScaledFista
+from surestep.tuning import TuningSettings
 
 PROBLEM = Lasso.create(LassoSettings(), 0)
 SMALL = Lasso.create(LassoSettings(rows=20, columns=60), 0)
@@ -121,6 +122,8 @@ def test_the_moments_of_half_a_squared_normal_in_closed_form():
         LassoSettings(entries=0.0),
         LassoSettings(spread=-1.0),
         LassoSettings(start=0.0),
+        LassoSettings(admm=TuningSettings(lowest=2.0, highest=1.0)),
+        LassoSettings(admm_iterations=0),
     ],
 )
 def test_impossible_families_are_refused(settings):
@@ -211,9 +214,18 @@ def test_the_paper_preset_has_the_papers_numbers():
     assert (paper.locate.steps, paper.sample.samples, paper.sizes.train) == (200_000, 100, 250)
     experiment = problems.build(paper)
     assert experiment.accuracies.values == (10.0, 5.0, 1.0)
-    for rule in (experiment.teacher, *experiment.baselines.values()):
+    fista, restarted, scaled, admm = experiment.baselines.values()
+    for rule in (experiment.teacher, fista, restarted):
         assert isinstance(rule, Fista | FistaWithRestart)
         assert rule.step_size == pytest.approx(1 / PROBLEM.smoothness)
+    # Measured beforehand: penalties from 1 to 1.4 are the fastest to every accuracy.
+    assert isinstance(admm, ADMM) and 0.9 < float(admm.penalty) < 1.6
+    assert isinstance(scaled, ScaledFista)
+    diagonal = np.sum(np.asarray(PROBLEM.matrix) ** 2, axis=0)
+    uneven = np.asarray(scaled.step_sizes) * diagonal
+    np.testing.assert_allclose(uneven, uneven[0])
+    left = np.diag(1 / np.asarray(scaled.step_sizes)) - PROBLEM.matrix.T @ PROBLEM.matrix
+    assert np.linalg.eigvalsh(left)[0] > -1e-9
 
 
 def test_the_tiny_preset_runs_from_end_to_end():

@@ -44,6 +44,7 @@ def test_for_a_fixed_matrix_steps_are_the_inverse_diagonal(name, matrix):
     data = PriorSet.draw(PROBLEMS[name].problem, 5, 0)
     found = coordinate_steps(PROBLEMS[name].problem, data, block=2)
     np.testing.assert_allclose(found, 1 / np.sum(matrix**2, axis=0), rtol=1e-12)
+    assert found.dtype == jnp.float64
 
 
 @pytest.mark.parametrize("rotated", [False, True])
@@ -79,14 +80,14 @@ def test_a_coordinate_without_curvature_is_named():
 
 
 def test_safe_steps_touch_the_limit():
-    steps = safe_steps(np.geomspace(0.01, 9.0, 16), WIDE)
+    steps = np.asarray(safe_steps(exact(np.geomspace(0.01, 9.0, 16)), exact(WIDE)))
     left = np.linalg.eigvalsh(np.diag(1 / steps) - WIDE.T @ WIDE)
     assert left[0] == pytest.approx(0, abs=1e-9 * left[-1])
     np.testing.assert_allclose(steps / steps[0], np.geomspace(0.01, 9.0, 16) / 0.01)
-    same = safe_steps(np.ones(16), WIDE)
+    same = safe_steps(exact(np.ones(16)), exact(WIDE))
     np.testing.assert_allclose(same, 1 / PROBLEMS["lasso"].smoothness)
     with pytest.raises(ConfigurationError, match="positive"):
-        safe_steps(np.zeros(16), WIDE)
+        safe_steps(exact(np.zeros(16)), exact(WIDE))
 
 
 def test_with_a_metric_of_ones_it_is_conjugate_gradients():
@@ -130,7 +131,7 @@ def test_the_prior_sets_metric_pays_on_diagonal_quadratics_and_not_on_rotated_on
     for rotated in (False, True):
         settings = QuadraticsSettings(dimension=40, rotated=rotated)
         problem = Quadratics.create(settings, 0)
-        metric = exact(coordinate_steps(problem, PriorSet.draw(problem, 20, 0)))
+        metric = coordinate_steps(problem, PriorSet.draw(problem, 20, 0))
         thetas = draw(problem, 5, named_key(0, "test"))
         losses = rollouts(PreconditionedConjugateGradients(metric), problem, thetas, 30, 5).losses
         losses_after[rotated] = float(np.median(np.asarray(losses)[:, 30]))
@@ -150,8 +151,8 @@ def test_with_equal_steps_it_is_fista_with_restart():
 def test_scaled_fista_is_fista_in_scaled_variables_restarts_included():
     entry = PROBLEMS["lasso"]
     theta = entry.problem.sample(named_key(3, "theta"))
-    steps = safe_steps(np.geomspace(0.2, 2.0, 16), WIDE)
-    root, b = np.sqrt(steps), np.asarray(theta)
+    steps = safe_steps(exact(np.geomspace(0.2, 2.0, 16)), exact(WIDE))
+    root, b = np.sqrt(np.asarray(steps)), np.asarray(theta)
     A = WIDE * root
     y = previous = np.ones(16) / root
     t, momentum, restarts, expected = 1.0, 0.0, 0, []
@@ -166,16 +167,16 @@ def test_scaled_fista_is_fista_in_scaled_variables_restarts_included():
         y, previous = following, y
         expected.append(root * y)
     assert restarts > 0
-    found = iterates(ScaledFista(exact(steps)), entry.problem, theta, 80)
+    found = iterates(ScaledFista(steps), entry.problem, theta, 80)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_scaled_fista_finds_the_lassos_minimum():
     problem = Lasso.create(LassoSettings(rows=20, columns=60), 0)
     data = PriorSet.draw(problem, 8, 0)
-    steps = safe_steps(coordinate_steps(problem, data), np.asarray(problem.matrix))
+    steps = safe_steps(coordinate_steps(problem, data), problem.matrix)
     minima = CoordinateDescent.of(problem.matrix).minima(data.thetas.target, data.thetas.weight)
-    found = rollouts(ScaledFista(exact(steps)), problem, data.thetas, 3000, 8).losses[:, -1]
+    found = rollouts(ScaledFista(steps), problem, data.thetas, 3000, 8).losses[:, -1]
     np.testing.assert_allclose(found, minima, rtol=1e-9)
 
 

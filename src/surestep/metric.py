@@ -18,7 +18,7 @@ from surestep.split import PriorSet
 
 def coordinate_steps(
     problem: Problem, data: PriorSet, block: int = 16
-) -> Float[np.ndarray, " coordinate"]:
+) -> Float[Array, " coordinate"]:
     """For each coordinate, one over its mean curvature on the prior set.
 
     The curvature is the Hessian's diagonal at the start, of the smooth part where there are two:
@@ -32,21 +32,25 @@ def coordinate_steps(
             f"the loss does not bend upwards along {flat.size} of {curvatures.size} coordinates "
             f"(the first is number {flat[0]}): there is no step size for them"
         )
-    return 1 / curvatures
+    return _array(1 / curvatures, problem.precision)
 
 
-def safe_steps(
-    steps: Float[np.ndarray, " n"], matrix: Float[np.ndarray, "m n"]
-) -> Float[np.ndarray, " n"]:
+def safe_steps(steps: Float[Array, " n"], matrix: Float[Array, "m n"]) -> Float[Array, " n"]:
     """The largest multiple of step sizes for which `diag(1 / steps) - A'A` is semidefinite.
 
     With such steps a proximal gradient step on `0.5 norm(A x - b)^2` plus anything separable
     never raises the loss, as with the step `1 / L`.
     """
-    steps, matrix = np.asarray(steps, np.float64), np.asarray(matrix, np.float64)
-    if not np.all(steps > 0):
+    exact = np.asarray(steps, np.float64)
+    if not np.all(exact > 0):
         raise ConfigurationError("step sizes must be positive")
-    return steps / np.linalg.norm(matrix * np.sqrt(steps), 2) ** 2
+    norm = np.linalg.norm(np.asarray(matrix, np.float64) * np.sqrt(exact), 2)
+    return _array(exact / norm**2, str(steps.dtype))
+
+
+def _array(values: Float[np.ndarray, " n"], precision: str) -> Float[Array, " n"]:
+    with jax.enable_x64(precision == "float64"):
+        return jnp.asarray(values, precision)
 
 
 @eqx.filter_jit

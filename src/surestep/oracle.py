@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from surestep.problem import (
     CompositeProblem,
+    DualisedProblem,
     KnownSmoothness,
     LeastSquares,
     PenalisedProblem,
@@ -166,6 +167,36 @@ class Oracle:
         assert isinstance(self.problem, KnownSmoothness)
         return self.problem.smoothness(self.theta)
 
+    def saddle_slope(self, x: Vector, y: Vector) -> Vector:
+        """Of a dualised problem: the smooth part's gradient plus the transposed map at `y`.
+
+        With one `transform` it takes the products that a gradient takes: counted as one.
+        """
+        problem = _dualised(self.problem)
+        self.spend(gradients=1)
+        _, transposed = jax.vjp(self.transform, jnp.zeros_like(x))
+        slope = jax.grad(lambda flat: problem.fidelity(self.unravel(flat), self.theta))(x)
+        return slope + transposed(y)[0]
+
+    def transform(self, x: Vector) -> Vector:
+        """A dualised problem's linear map, as a flat vector."""
+        return ravel_pytree(_dualised(self.problem).transform(self.unravel(x)))[0]
+
+    def dual_prox(self, y: Vector, step: Scalar | float) -> Vector:
+        """The conjugate function's proximal map, of a dualised problem."""
+        problem = _dualised(self.problem)
+        unravel = ravel_pytree(problem.transform(self.unravel(self.start)))[1]
+        return ravel_pytree(problem.dual_prox(unravel(y), jnp.asarray(step), self.theta))[0]
+
+    def dual_scale(self) -> Scalar:
+        """How large multipliers are, of a dualised problem; knowing it costs no evaluation."""
+        return _dualised(self.problem).dual_scale(self.theta)
+
+    def primal_step(self, slope: Vector, dual_step: Scalar | float) -> Vector:
+        """How far a slope may be followed, of a dualised problem."""
+        problem = _dualised(self.problem)
+        return ravel_pytree(problem.primal_step(self.unravel(slope), jnp.asarray(dual_step)))[0]
+
     def residual(self, x: Vector) -> Vector:
         """The residual of a least-squares problem, as a flat vector."""
         return _residual(self.problem, self.unravel(x), self.theta)
@@ -180,6 +211,11 @@ class Oracle:
         self.spend(gradients=1)
         _, pullback = jax.vjp(self.residual, jnp.zeros_like(self.start))
         return pullback(residual)[0]
+
+
+def _dualised(problem: Problem) -> DualisedProblem:
+    assert isinstance(problem, DualisedProblem)
+    return problem
 
 
 def _loss(problem: Problem, x: Any, theta: Theta) -> Scalar:

@@ -132,6 +132,40 @@ class ProximableSmooth(Problem):
         """
 
 
+class DualisedProblem(Problem):
+    """A loss that is a smooth part plus a simple function of a linear map of the point.
+
+    Total variation is one: the map takes differences of neighbours, the function adds up their
+    lengths. Primal-dual methods ask for it.
+    """
+
+    @abc.abstractmethod
+    def fidelity(self, x: Point, theta: Theta) -> Scalar:
+        """The smooth part."""
+
+    @abc.abstractmethod
+    def transform(self, x: Point) -> PyTree[Any]:
+        """The linear map."""
+
+    @abc.abstractmethod
+    def dual_prox(self, y: PyTree[Any], step: Scalar, theta: Theta) -> PyTree[Any]:
+        """The proximal map of the convex conjugate of the simple function, with this step."""
+
+    def dual_scale(self, theta: Theta) -> Scalar:
+        """How large multipliers of the instance are; rules take their dual step as a multiple."""
+        del theta
+        return jnp.ones(())
+
+    @abc.abstractmethod
+    def primal_step(self, slope: Point, dual_step: Scalar) -> Point:
+        """`M slope`, with a symmetric `M` that is no larger than the theory allows.
+
+        `M^-1 - H / 2 - dual_step * K'K` must be positive semidefinite, where `H` is at least the
+        Hessian of the smooth part and `K` is the linear map. `1 / (L / 2 + dual_step norm(K)^2)`
+        will do; the closer `M` comes to the inverse of the matrix, the faster the method.
+        """
+
+
 @contextlib.contextmanager
 def working_precision(problem: Problem) -> Iterator[None]:
     """Inside this context, new arrays have the precision the problem asks for."""

@@ -15,6 +15,7 @@ from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle, Vector
 from surestep.problem import (
     CompositeProblem,
+    DualisedProblem,
     KnownSmoothness,
     LeastSquares,
     PenalisedProblem,
@@ -22,7 +23,7 @@ from surestep.problem import (
     ProximableSmooth,
 )
 
-Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox"]
+Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox", "dual"]
 """What a rule asks of a problem beyond a loss and its gradient."""
 
 
@@ -157,6 +158,10 @@ _OFFERS: dict[str, tuple[str, Any]] = {
     "smooth_prox": (
         "the method `smooth_prox` of ProximableSmooth",
         lambda p: isinstance(p, ProximableSmooth),
+    ),
+    "dual": (
+        "the methods of DualisedProblem",
+        lambda p: isinstance(p, DualisedProblem),
     ),
 }
 

@@ -18,20 +18,24 @@ from surestep.experiment import Accuracies, Experiment
 from surestep.extras import require
 from surestep.goal import Goal
 from surestep.learning import Learned
-from surestep.problem import KnownSmoothness, Theta, working_precision
+from surestep.problem import DualisedProblem, KnownSmoothness, Theta, working_precision
 from surestep.problems import photographs
 from surestep.problems.photographs import Photographs
 from surestep.rollout import losses_at, rollouts
 from surestep.rule import Rule
-from surestep.rules import LBFGS, Convolutional, Nesterov, NesterovPerInstance
-from surestep.split import SplitSizes, TestSet
+from surestep.rules import LBFGS, Convolutional, Nesterov, NesterovPerInstance, PrimalDual
+from surestep.split import PriorSet, SplitSizes, TestSet
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
 from surestep.stages.sample import SampleSettings
+from surestep.tuning import TuningSettings, tuned
 
 BLUR = np.array([[41, 26, 7], [26, 16, 4], [7, 4, 1]]) / 273
 """The blur's 5 x 5 kernel from its centre on: it is symmetric in both directions."""
+
+SHRINK_ITERATIONS = 8
+"""Newton iterations that bring shrunk lengths to single precision."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +58,8 @@ class ImageSettings:
     """Standard deviation of the noise."""
     accuracies: tuple[float, ...] = (10.0, 5.0, 1.0)
     """When solvers are timed: how far above Nesterov's last loss."""
+    dual_step: TuningSettings = TuningSettings(2.0, 200.0, values=9, instances=8)
+    """Steps that are tried for the multipliers of the primal-dual method, times the weight."""
 
     def validate(self) -> None:
         """Refuse pictures that cannot be blurred and ranges that make no convex family."""
@@ -76,9 +82,43 @@ class ImageSettings:
                 "problem.rounding must be positive and problem.noise not negative, not "
                 f"{self.rounding} and {self.noise}"
             )
+        self.dual_step.validate("problem.dual_step")
 
 
 Picture = Float[Array, "height width"]
+
+
+class Frequencies(NamedTuple):
+    """Cosine transforms, in which blur and differences are nearly diagonal.
+
+    They would be diagonal if pictures were reflected with their edges repeated.
+    """
+
+    down: Float[Array, "height height"]
+    right: Float[Array, "width width"]
+    blurred: Picture
+    """For each frequency, what `A'A` makes of it."""
+    rough: Picture
+    """The same for `D'D`."""
+
+    @classmethod
+    def create(cls, shape: tuple[int, int], dtype: str) -> Self:
+        """For pictures of a shape."""
+        down, right = (np.pi * np.arange(size) / size for size in shape)
+        waves = [np.cos(np.outer(down, range(3))), np.cos(np.outer(right, range(3)))]
+        # Every weight but the centre's stands for both directions.
+        doubled = BLUR * np.outer([1, 2, 2], [1, 2, 2])
+        rough = 4 - 2 * np.cos(down)[:, None] - 2 * np.cos(right)
+        found = (*map(cosines, shape), (waves[0] @ doubled @ waves[1].T) ** 2, rough)
+        return cls(*(jnp.asarray(array, dtype) for array in found))
+
+
+def cosines(size: int) -> Float[np.ndarray, "size size"]:
+    """The orthogonal matrix of the discrete cosine transform (type 2)."""
+    places = np.arange(size)
+    matrix = np.sqrt(2 / size) * np.cos(np.pi / size * np.outer(places, places + 0.5))
+    matrix[0] /= np.sqrt(2)
+    return matrix
 
 
 class Blurred(NamedTuple):
@@ -89,7 +129,7 @@ class Blurred(NamedTuple):
     original: Picture
 
 
-class Deblurring(KnownSmoothness):
+class Deblurring(KnownSmoothness, DualisedProblem):
     """`0.5 norm(A x - b)^2 + weight * sum(sqrt(Dh^2 + Dw^2 + rounding^2))`, from `x = 0`.
 
     `A` blurs; `Dh` and `Dw` are differences of neighbours; all three reflect the picture at its
@@ -113,6 +153,7 @@ class Deblurring(KnownSmoothness):
     """Largest eigenvalue of `A'A`."""
     curvature: float
     """The same of `A'A + weight / rounding * D'D` at the largest weight."""
+    frequencies: Frequencies
 
     @classmethod
     def create(cls, settings: ImageSettings, pool: Photographs) -> Self:
@@ -134,6 +175,7 @@ class Deblurring(KnownSmoothness):
             noise=settings.noise,
             blur_curvature=largest_eigenvalue(0.0, shape),
             curvature=largest_eigenvalue(steep, shape),
+            frequencies=Frequencies.create(shape, cls.precision),
         )
 
     def sample(self, key: Array) -> Blurred:
@@ -175,6 +217,38 @@ class Deblurring(KnownSmoothness):
         share = theta.weight / self.weight[1]
         return self.curvature * share + self.blur_curvature * jnp.maximum(1 - share, 0)
 
+    def fidelity(self, x: Picture, theta: Blurred) -> Scalar:
+        """Distance to what was observed."""
+        return 0.5 * jnp.sum((blur(x) - theta.observed) ** 2)
+
+    def transform(self, x: Picture) -> tuple[Picture, Picture]:
+        """Differences of neighbours."""
+        return differences(x)
+
+    def dual_prox(
+        self, y: tuple[Picture, Picture], step: Scalar, theta: Blurred
+    ) -> tuple[Picture, Picture]:
+        """By Moreau's identity, from the shrunk lengths of the pixels' differences."""
+        down, right = y
+        length = jnp.sqrt(down * down + right * right)
+        shrunk = shrink(length / step, theta.weight / step, self.rounding)
+        share = 1 - step * shrunk / jnp.maximum(length, jnp.finfo(length.dtype).tiny)
+        return share * down, share * right
+
+    def dual_scale(self, theta: Blurred) -> Scalar:
+        """The weight: no multiplier is longer."""
+        return theta.weight
+
+    def primal_step(self, slope: Picture, dual_step: Scalar) -> Picture:
+        """Half the inverse of `A'A + dual_step D'D`, as if edges were repeated in reflections.
+
+        Half of it, because the last row and column of differences occur twice here: with `B` for
+        the operator whose edges are repeated, `D'D` is at most `2 B'B`, and the blur differs less.
+        """
+        down, right, blurred, rough = self.frequencies
+        waves = (down @ slope @ right.T) / (blurred + dual_step * rough)
+        return 0.5 * (down.T @ waves @ right)
+
     def largest_start_loss(self) -> float:
         """What no loss at the start exceeds: observed values lie between 0 and 1."""
         return self.height * self.width * (0.5 + self.weight[1] * self.rounding)
@@ -203,6 +277,21 @@ def differences(x: Picture) -> tuple[Picture, Picture]:
     """Every pixel's lower and right neighbour minus the pixel itself."""
     padded = jnp.pad(x, ((0, 1), (0, 1)), mode="reflect")
     return padded[1:, :-1] - x, padded[:-1, 1:] - x
+
+
+def shrink(
+    length: Picture, weight: Scalar, rounding: float, iterations: int = SHRINK_ITERATIONS
+) -> Picture:
+    """The minimiser over `r >= 0` of `weight sqrt(r^2 + rounding^2) + (r - length)^2 / 2`.
+
+    Newton's method on the derivative, which is concave: from below it never jumps too far.
+    """
+    r = jnp.maximum(length - weight, 0)
+    for _ in range(iterations):
+        inverse = jax.lax.rsqrt(r * r + rounding**2)
+        slope = r + weight * r * inverse - length
+        r = r - slope / (1 + weight * rounding**2 * inverse**3)
+    return r
 
 
 def largest_eigenvalue(steep: float, shape: tuple[int, int], iterations: int = 400) -> float:
@@ -236,12 +325,19 @@ Config = RunConfig[ImageSettings]
 
 
 def build(config: Config) -> Experiment:
-    """The experiment that a configuration describes."""
+    """The experiment that a configuration describes; primal-dual is tuned on its prior set."""
+    config.validate()
     settings = config.problem
-    settings.validate()
     pool = photographs.load(settings.images, settings.height, settings.width, settings.shorter_side)
     problem = Deblurring.create(settings, pool)
     nesterov, limit = Nesterov(1 / problem.curvature), config.evaluate.limit
+    # No more instances than decide: drawing 250 large pictures takes its time.
+    few = min(settings.dual_step.instances, config.sizes.prior)
+    dual_step = tuned(
+        *("problem.dual_step", settings.dual_step, PrimalDual, problem),
+        PriorSet.draw(problem, few, config.seed),
+        *(config.horizon, config.block),
+    )
 
     def last_losses(thetas: Theta) -> Float[np.ndarray, " instance"]:
         with working_precision(problem):
@@ -257,6 +353,7 @@ def build(config: Config) -> Experiment:
             "Nesterov": nesterov,
             "Nesterov, own step": NesterovPerInstance(),
             "L-BFGS": LBFGS(),
+            "primal-dual": PrimalDual(dual_step),
         },
         accuracies=Accuracies(
             settings.accuracies, last_losses, f"Nesterov's loss after {limit} iterations"

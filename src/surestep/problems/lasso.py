@@ -14,16 +14,18 @@ from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
+from surestep.metric import coordinate_steps, safe_steps
 from surestep.problem import PenalisedProblem, ProximableSmooth
 from surestep.problems.coordinate_descent import CoordinateDescent
 from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
-from surestep.rules import Fista, FistaWithRestart, Proximal
-from surestep.split import SplitSizes
+from surestep.rules import ADMM, Fista, FistaWithRestart, Proximal, ScaledFista
+from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
 from surestep.stages.sample import SampleSettings
+from surestep.tuning import TuningSettings, tuned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,14 @@ class LassoSettings:
     """The right-hand side's mean and mixing matrix have entries up to this size."""
     start: float = 100.0
     """The start has entries up to this size."""
+    admm: TuningSettings = TuningSettings(0.01, 100.0, values=33)
+    """The penalties that are tried for ADMM."""
+    admm_iterations: int = 50
+    """After how many iterations they are compared, at most the horizon.
+
+    ADMM needs few: at the horizon the mean would only see the slowest of instances that were
+    solved long before, and the penalty that is best for them is slower on all others.
+    """
 
     def validate(self) -> None:
         """Refuse sizes and ranges that make no lasso."""
@@ -55,6 +65,11 @@ class LassoSettings:
         if not 0 < self.weights[0] <= self.weights[1]:
             raise ConfigurationError(
                 f"problem.weights must be a rising range of positive numbers, not {self.weights}"
+            )
+        self.admm.validate("problem.admm")
+        if self.admm_iterations < 1:
+            raise ConfigurationError(
+                f"problem.admm_iterations must be at least 1, not {self.admm_iterations}"
             )
 
 
@@ -182,15 +197,26 @@ Config = RunConfig[LassoSettings]
 
 
 def build(config: Config) -> Experiment:
-    """The experiment that a configuration describes."""
+    """The experiment that a configuration describes; opponents are tuned on its prior set."""
+    config.validate()
     problem = Lasso.create(config.problem, config.family_seed)
+    prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
     step_size = 1 / problem.smoothness
+    few = min(config.problem.admm_iterations, config.horizon)
+    penalty = tuned("problem.admm", config.problem.admm, ADMM, problem, prior, few, config.block)
     outside = CoordinateDescent.of(problem.matrix)
     return Experiment(
         problem=problem,
         create_rule=functools.partial(Proximal.create, step_size=step_size),
         teacher=Fista(step_size),
-        baselines={"FISTA": Fista(step_size), "FISTA with restart": FistaWithRestart(step_size)},
+        baselines={
+            "FISTA": Fista(step_size),
+            "FISTA with restart": FistaWithRestart(step_size),
+            "scaled FISTA": ScaledFista(
+                safe_steps(coordinate_steps(problem, prior), problem.matrix)
+            ),
+            "ADMM": ADMM(penalty),
+        },
         accuracies=Accuracies(
             (10.0, 5.0, 1.0),
             lambda thetas: outside.minima(thetas.target, thetas.weight),

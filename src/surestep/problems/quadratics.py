@@ -12,11 +12,19 @@ from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
+from surestep.metric import coordinate_steps
 from surestep.problem import LeastSquares
 from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
-from surestep.rules import LBFGS, ConjugateGradients, Coordinatewise, HeavyBall, Nesterov
-from surestep.split import SplitSizes
+from surestep.rules import (
+    LBFGS,
+    ConjugateGradients,
+    Coordinatewise,
+    HeavyBall,
+    Nesterov,
+    PreconditionedConjugateGradients,
+)
+from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
@@ -132,8 +140,10 @@ Config = RunConfig[QuadraticsSettings]
 
 
 def build(config: Config) -> Experiment:
-    """The experiment that a configuration describes."""
+    """The experiment that a configuration describes; one opponent's metric is the prior set's."""
+    config.validate()
     problem = Quadratics.create(config.problem, config.family_seed)
+    metric = coordinate_steps(problem, PriorSet.draw(problem, config.sizes.prior, config.seed))
     convexity, smoothness = config.problem.convexity[0], config.problem.smoothness[1]
     heavy_ball = HeavyBall.for_constants(smoothness, convexity)
     return Experiment(
@@ -144,6 +154,7 @@ def build(config: Config) -> Experiment:
             "heavy ball": heavy_ball,
             "Nesterov": Nesterov(1 / smoothness),
             "conjugate gradients": ConjugateGradients(),
+            "preconditioned CG": PreconditionedConjugateGradients(metric),
             "L-BFGS": LBFGS(),
         },
         accuracies=Accuracies((1e-2, 1e-4, 1e-6)),

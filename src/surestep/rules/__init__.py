@@ -18,13 +18,14 @@ from surestep.rules.curvature import (
     ConjugateGradients,
     PreconditionedConjugateGradients,
 )
+from surestep.rules.learned_splitting import LearnedSplitting
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.proximal import Proximal
 from surestep.rules.quasi_newton import QuasiNewton
 from surestep.rules.residual import Residual
 from surestep.rules.safeguarded import Safeguarded
 from surestep.rules.scaled import Scaled
-from surestep.rules.splitting import ADMM, LearnedSplitting
+from surestep.rules.splitting import ADMM, PrimalDual
 from surestep.rules.started import Started
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "NesterovPerInstance",
     "Preconditioned",
     "PreconditionedConjugateGradients",
+    "PrimalDual",
     "Proximal",
     "QuasiNewton",
     "Residual",

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Float, Scalar
 
 from surestep.oracle import Oracle, Vector
 from surestep.rule import Need, Rule, State
@@ -47,51 +47,40 @@ class ADMM(Rule):
         return SplitState(x, oracle.value(x), state.multiplier)
 
 
-class LearnedSplitState(State):
-    """The point, the multiplier for the penalty that was used last, and the time."""
+class SaddleState(State):
+    """The point and the multiplier of the linear map's value."""
 
     x: Vector
     value: Scalar
-    multiplier: Vector
-    log_penalty: Scalar
-    iteration: Int[Array, ""]
+    dual: Vector
 
 
-class LearnedSplitting(Rule):
-    """ADMM whose penalty and relaxation were learned, iteration by iteration.
+class PrimalDual(Rule):
+    """The primal-dual method of Chambolle and Pock, with the smooth part taken by its gradient.
 
-    The first iterations have numbers of their own, the later ones share the last: from there on it
-    is ADMM with a fixed penalty and a relaxation below 2, which converges from wherever it
-    stands. A change of the penalty rescales the multiplier. Untrained, it is exactly `ADMM`.
+    The form of Condat and Vũ, with the step sizes that the problem's `primal_step` allows; it
+    starts with the multiplier at 0. An iteration takes the linear products of one gradient and is
+    counted as one. What `primal_step` and the proximal map cost besides shows in the time.
     """
 
-    needs: ClassVar[tuple[Need, ...]] = ("smooth_prox",)
+    needs: ClassVar[tuple[Need, ...]] = ("dual",)
 
-    log_penalties: Float[Array, " time"]
-    relaxations: Float[Array, " time"]
+    dual_step: float | Float[Array, ""]
+    """The step of the multipliers, as a multiple of their size on the instance."""
 
-    @classmethod
-    def around(cls, base: ADMM, times: int = 30) -> "LearnedSplitting":
-        """ADMM as it is."""
-        return cls(
-            jnp.full(times, jnp.log(base.penalty)), jnp.full(times, jnp.asarray(base.relaxation))
-        )
-
-    def init(self, oracle: Oracle, x: Vector) -> LearnedSplitState:
+    def init(self, oracle: Oracle, x: Vector) -> SaddleState:
         """No multiplier yet."""
-        zero = jnp.zeros((), jnp.int32)
-        return LearnedSplitState(x, oracle.value(x), jnp.zeros_like(x), self.log_penalties[0], zero)
+        return SaddleState(x, oracle.value(x), jnp.zeros_like(oracle.transform(x)))
 
-    def step(self, oracle: Oracle, state: LearnedSplitState) -> LearnedSplitState:
-        """ADMM's step with the numbers of this iteration."""
-        now = jnp.minimum(state.iteration, self.log_penalties.size - 1)
-        log_penalty = self.log_penalties[now]
-        relaxation = jnp.clip(self.relaxations[now], 0.1, 1.95)
-        # The multiplier is kept in units of the penalty.
-        multiplier = state.multiplier * jnp.exp(state.log_penalty - log_penalty)
-        moved = ADMM(jnp.exp(log_penalty), relaxation).step(
-            oracle, SplitState(state.x, state.value, multiplier)
-        )
-        return LearnedSplitState(
-            moved.x, moved.value, moved.multiplier, log_penalty, state.iteration + 1
-        )
+    def step(self, oracle: Oracle, state: SaddleState) -> SaddleState:
+        """Descend in the point, then ascend in the multiplier from a point beyond."""
+        dual_step = self.dual_step * oracle.dual_scale()
+        slope = oracle.saddle_slope(state.x, state.dual)
+        x = state.x - oracle.primal_step(slope, dual_step)
+        ascent = dual_step * oracle.transform(2 * x - state.x)
+        dual = oracle.dual_prox(state.dual + ascent, dual_step)
+        return SaddleState(x, oracle.value(x), dual)
+
+    def relocate(self, oracle: Oracle, state: SaddleState, x: Vector) -> SaddleState:
+        """Keep the multiplier, move the point."""
+        return SaddleState(x, oracle.value(x), state.dual)
