@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
@@ -15,6 +15,7 @@ from surestep.split import SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
+from surestep.stages.population import PopulationSettings
 from surestep.stages.sample import SampleSettings
 from surestep.task import Task
 from surestep.trajectory import TrainingSettings
@@ -36,6 +37,8 @@ class RunConfig(Generic[Settings]):
     """What counts as success on an instance."""
     horizon: int
     """After how many iterations the goal must be reached."""
+    rule: Literal["paper", "residual"] = "paper"
+    """Which rule is learned: the paper's, or a classical one with what was learned added to it."""
     seed: int = 0
     """The run's seed: data sets, initial weights, training, sampling."""
     family_seed: int = 0
@@ -50,6 +53,8 @@ class RunConfig(Generic[Settings]):
     """What training makes small, while locating and sampling."""
     imitate: ImitateSettings = ImitateSettings()
     """Imitation of a classical rule."""
+    population: PopulationSettings = PopulationSettings()
+    """Several rules that compete before one of them is located."""
     locate: LocateSettings = LocateSettings()
     """Training."""
     sample: SampleSettings = SampleSettings()
@@ -94,6 +99,7 @@ class RunConfig(Generic[Settings]):
         self.constraint.validate(self.sizes.validation)
         self.training.validate()
         self.imitate.validate()
+        self.population.validate(self.horizon)
         self.locate.validate(self.horizon)
         self.sample.validate()
         self.certify.validate()

@@ -24,6 +24,8 @@ class Accuracies:
     """Losses of stacked instances that accuracies are counted from; without it, from 0."""
     above: str = ""
     """What the reference is, in words: "the minimum"."""
+    relative: bool = False
+    """Whether accuracies are shares of the reference: 0.01 is one percent above it."""
 
     def references(self, thetas: Theta, size: int) -> Float[np.ndarray, " instance"]:
         """The loss that every instance's accuracies are counted from."""
@@ -61,6 +63,11 @@ class Experiment:
     """Numbers between 0 and 1, computed from a rollout, whose means are certified too."""
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
     """What else is shown over the iterations on the test set; the first is drawn."""
+    minima: Callable[[Theta], Float[np.ndarray, " instance"]] | None = None
+    """The least losses of stacked instances, by a solver that can be trusted; for training."""
+    informed: Callable[[Rule], Mapping[str, Rule]] | None = None
+    """Classical rules that are given what was learned (a start, a metric), from the deployed
+    rule; they are evaluated beside the baselines."""
     external: Mapping[str, External] = dataclasses.field(default_factory=dict)
     """Solvers of other libraries that are timed beside the rules, by name."""
     pool: str = ""

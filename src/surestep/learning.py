@@ -16,7 +16,7 @@ from surestep.certificate import Certificate
 from surestep.check import check_problem
 from surestep.claims import Plan
 from surestep.config import RunConfig
-from surestep.errors import InfeasibleError, RunFolderError
+from surestep.errors import ConfigurationError, InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
 from surestep.planning import choose_opponents, plan_run
 from surestep.problem import Problem, Theta, as_instances, count, instance, working_precision
@@ -32,12 +32,20 @@ from surestep.stages.certify import Certified, certify
 from surestep.stages.evaluate import Evaluated, evaluate
 from surestep.stages.imitate import Imitated, imitate
 from surestep.stages.locate import Located, locate
+from surestep.stages.population import Chosen, choose
 from surestep.stages.sample import Sampled, sample
 from surestep.statements import issue
-from surestep.store import NoCheckpoint, RunFolder, write_text
+from surestep.store import NoCheckpoint, RunFolder, axes, write_text
 from surestep.task import Task
 
 Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class Solved:
+    """The least losses of the prior set's instances, found once by a trusted solver."""
+
+    minima: np.ndarray = dataclasses.field(metadata=axes("instance"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +97,11 @@ def learn(
     """Run all stages; in a folder, go on from what is there already."""
     config.validate()
     experiment.validate()
+    if config.training.distances and experiment.minima is None:
+        raise ConfigurationError(
+            "training.distances counts losses from the minima of the prior set's instances, and "
+            f"the problem {config.name} has no solver for them"
+        )
     baselines = _shown_baselines(config, experiment)
     baselines |= choose_opponents(config.certify, experiment)
     report = report or Silence()
@@ -121,7 +134,36 @@ def _stages(
     def stage(name: str, kind: type[Result], compute: Callable[[Any], Result]) -> Result:
         return _kept(folder, name, kind, compute, report)
 
-    if experiment.teacher is not None:
+    if config.training.distances:
+        assert experiment.minima is not None
+        solve = experiment.minima
+        solved = stage("minima", Solved, lambda _: Solved(np.asarray(solve(split.prior.thetas))))
+        split = dataclasses.replace(
+            split, prior=dataclasses.replace(split.prior, minima=solved.minima)
+        )
+    locating = config.locate
+    if config.population.members > 1:
+        rules = _members(config, experiment, rule)
+        chosen = stage(
+            "population",
+            Chosen,
+            lambda checkpoint: choose(
+                config.population,
+                config.locate,
+                config.imitate,
+                task,
+                rules,
+                experiment.teacher,
+                split.prior,
+                seed,
+                checkpoint,
+                report,
+            ),
+        )
+        rule = _at(rule, chosen.hyper, task)
+        rate = config.locate.learning_rate * chosen.rate
+        locating = dataclasses.replace(config.locate, learning_rate=rate)
+    elif experiment.teacher is not None:
         teacher = experiment.teacher
         imitated = stage(
             "imitate",
@@ -134,7 +176,7 @@ def _stages(
         "locate",
         Located,
         lambda checkpoint: locate(
-            config.locate, task, start, split.prior, split.validation, seed, checkpoint, report
+            locating, task, start, split.prior, split.validation, seed, checkpoint, report
         ),
     )
     centre = _at(rule, located.hyper, task)
@@ -161,6 +203,9 @@ def _stages(
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
         document.save(folder.certificate_path)
+    shown = _shown_baselines(config, experiment)
+    if experiment.informed is not None:
+        shown = shown | dict(experiment.informed(deployed))
     evaluated = stage(
         "evaluate",
         Evaluated,
@@ -168,7 +213,7 @@ def _stages(
             config.evaluate,
             task,
             deployed,
-            _shown_baselines(config, experiment),
+            shown,
             experiment.accuracies,
             split.test,
             experiment.measures,
@@ -177,6 +222,13 @@ def _stages(
         ),
     )
     return Learned(task, deployed, document, prior, found, evaluated)
+
+
+def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
+    """The rules of a population: that of a run without one, and others like it."""
+    with working_precision(experiment.problem):
+        keys = [named_key(config.seed, "rule", i) for i in range(1, config.population.members)]
+        return [first, *(experiment.create_rule(key) for key in keys)]
 
 
 def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:
