@@ -207,6 +207,18 @@ def test_the_summary_names_every_solver_and_what_was_missed(learned):
     assert row.startswith("conjugate gradients")
 
 
+def test_the_summary_says_what_training_is_worth(learned):
+    timed = changed(FOUND, seconds=np.ones_like(FOUND.seconds) * np.array([1, 5, 2])[:, None, None])
+    timed = changed(timed, reach_status=np.full_like(FOUND.reach_status, Status.REACHED))
+    worth = changed(learned, evaluation=timed, training_seconds=12.0)
+    text = summary(worth)
+    assert "Training took 12 s" in text
+    assert "12 solves" in text and "(1 s a solve, conjugate gradients 2 s)" in text
+    assert "never" not in text
+    text = summary(changed(worth, evaluation=FOUND))
+    assert "never" in text and "instances more)" in text
+
+
 def test_the_profile_is_drawn_for_every_accuracy(learned, tmp_path):
     figure = profile(learned)
     assert [panel.title for panel in figure.panels] == ["To 100", "To 0.001"]

@@ -1,10 +1,13 @@
 """A run's outcome as a table of plain text."""
 
+import math
+
 import numpy as np
 from jaxtyping import Float
 
 from surestep.learning import Learned
 from surestep.report.figures import missed_note
+from surestep.worth import BreakEven
 
 
 def summary(learned: Learned) -> str:
@@ -24,7 +27,7 @@ def summary(learned: Learned) -> str:
         distances = final - evaluation.references
         title = f"of it above {evaluation.above}"
         lines += [*_loss_table(title, evaluation.solvers, distances), ""]
-    return "\n".join([*lines, *_accuracy_table(learned)])
+    return "\n".join([*lines, *_accuracy_table(learned), "", *_worth(learned)])
 
 
 def _loss_table(
@@ -85,3 +88,24 @@ def _external_table(learned: Learned) -> list[str]:
             cells.append(f"{seconds:.2g} s, {distances[s, a]:.2g}{note}")
         lines.append(f"{name:<22}" + "".join(map(_cell, cells)))
     return lines
+
+
+def _worth(learned: Learned) -> list[str]:
+    """After how many solves training has paid for itself."""
+    lines = [
+        f"Training took {learned.training_seconds:.3g} s. It has paid for itself, against the "
+        "fastest other solver, after:"
+    ]
+    for one in learned.break_even():
+        solves = f"{math.ceil(one.solves)} solves" if math.isfinite(one.solves) else "never"
+        lines.append(f"  to {one.accuracy:<10g}{solves:<20}{_reason(one)}")
+    return lines
+
+
+def _reason(one: BreakEven) -> str:
+    if not one.opponent:
+        return "(there is no other solver)"
+    if one.missed:
+        return f"({one.opponent} solves {one.missed} instances more)"
+    times = f"{one.learned_seconds:.2g} s a solve, {one.opponent} {one.opponent_seconds:.2g} s"
+    return f"({times})"
