@@ -37,8 +37,9 @@ class RunConfig(Generic[Settings]):
     """What counts as success on an instance."""
     horizon: int
     """After how many iterations the goal must be reached."""
-    rule: Literal["paper", "residual"] = "paper"
-    """Which rule is learned: the paper's, or a classical one with what was learned added to it."""
+    rule: Literal["paper", "guarded", "residual"] = "paper"
+    """Which rule is learned: the paper's, the same inside a safeguard, or a classical one with
+    what was learned added to it."""
     seed: int = 0
     """The run's seed: data sets, initial weights, training, sampling."""
     family_seed: int = 0

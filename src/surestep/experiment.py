@@ -33,6 +33,13 @@ class Accuracies:
             return np.zeros(size)
         return np.asarray(self.reference(thetas), np.float64)
 
+    def targets(
+        self, references: Float[np.ndarray, " instance"]
+    ) -> Float[np.ndarray, "accuracy instance"]:
+        """The losses that count as accurate, for every instance's reference."""
+        unit = references if self.relative else np.ones_like(references)
+        return references + np.asarray(self.values)[:, None] * unit
+
 
 class External(Protocol):
     """A solver of another library, which is not a rule: it is called once and stops by itself."""

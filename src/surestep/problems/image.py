@@ -23,12 +23,23 @@ from surestep.problems import photographs
 from surestep.problems.photographs import Photographs
 from surestep.rollout import losses_at, rollouts
 from surestep.rule import Rule
-from surestep.rules import LBFGS, Convolutional, Nesterov, NesterovPerInstance, PrimalDual
+from surestep.rules import (
+    LBFGS,
+    Convolutional,
+    GradientDescent,
+    LearnedPrimalDual,
+    Nesterov,
+    NesterovPerInstance,
+    PrimalDual,
+    Safeguarded,
+)
 from surestep.split import PriorSet, SplitSizes, TestSet
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
+from surestep.stages.population import PopulationSettings
 from surestep.stages.sample import SampleSettings
+from surestep.trajectory import TrainingSettings
 from surestep.tuning import TuningSettings, tuned
 
 BLUR = np.array([[41, 26, 7], [26, 16, 4], [7, 4, 1]]) / 273
@@ -58,6 +69,8 @@ class ImageSettings:
     """Standard deviation of the noise."""
     accuracies: tuple[float, ...] = (10.0, 5.0, 1.0)
     """When solvers are timed: how far above Nesterov's last loss."""
+    minimum_iterations: int = 300
+    """Iterations of the primal-dual method after which its best loss passes for the minimum."""
     dual_step: TuningSettings = TuningSettings(2.0, 200.0, values=9, instances=8)
     """Steps that are tried for the multipliers of the primal-dual method, times the weight."""
 
@@ -343,21 +356,38 @@ def build(config: Config) -> Experiment:
         with working_precision(problem):
             return np.asarray(losses_at(nesterov, problem, thetas, (limit,), config.block)[:, 0])
 
+    def minima(thetas: Theta) -> Float[np.ndarray, " instance"]:
+        """The least losses that a long primal-dual run finds."""
+        with working_precision(problem):
+            long = PrimalDual(float(dual_step))
+            found = rollouts(long, problem, thetas, settings.minimum_iterations, config.block)
+            return np.asarray(jnp.min(found.losses, axis=1), np.float64)
+
+    def create_rule(key: Array) -> Rule:
+        if config.rule == "residual":
+            # It converges by itself: after its learned iterations it is the classical method.
+            return LearnedPrimalDual.around(PrimalDual(dual_step))
+        rule = Convolutional.create(key, height=settings.height, width=settings.width)
+        careful = GradientDescent(1 / problem.curvature)
+        return rule if config.rule == "paper" else Safeguarded(rule, careful)
+
+    own = config.rule == "residual"
+    after = Accuracies(
+        settings.accuracies, last_losses, f"Nesterov's loss after {limit} iterations"
+    )
+    above = Accuracies((0.01, 0.001, 1e-4), minima, "the minimum, as a share of it", relative=True)
     return Experiment(
         problem=problem,
-        create_rule=functools.partial(
-            Convolutional.create, height=settings.height, width=settings.width
-        ),
-        teacher=nesterov,
+        create_rule=create_rule,
+        teacher=None if own else nesterov,
+        minima=minima,
         baselines={
             "Nesterov": nesterov,
             "Nesterov, own step": NesterovPerInstance(),
             "L-BFGS": LBFGS(),
             "primal-dual": PrimalDual(dual_step),
         },
-        accuracies=Accuracies(
-            settings.accuracies, last_losses, f"Nesterov's loss after {limit} iterations"
-        ),
+        accuracies=above if own else after,
         measures={"PSNR in dB": peak_signal_to_noise},
         pool=pool.describe(),
         goal_second_moment=(
@@ -417,6 +447,20 @@ PAPER = Config(
     evaluate=EvaluateSettings(limit=1000),
 )
 
+BEST = dataclasses.replace(
+    PAPER,
+    preset="best",
+    rule="residual",
+    training=TrainingSettings(objective="log", floor=0.3, through=True, distances=True),
+    population=PopulationSettings(members=4, steps=50, length=8, instances=32, rates=(1.0, 0.3)),
+    locate=LocateSettings(
+        steps=3_000, learning_rate=0.03, halve_every=750, length=(8,), check_every=500, chunk=250,
+        keep="best",
+    ),
+    sample=SampleSettings(samples=20, length=8),
+    evaluate=EvaluateSettings(limit=1000),
+)  # fmt: skip
+
 QUICK = dataclasses.replace(
     PAPER,
     preset="quick",
@@ -446,4 +490,4 @@ TINY = dataclasses.replace(
     evaluate=EvaluateSettings(limit=50, baselines=("Nesterov",)),
 )
 
-PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER}
+PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

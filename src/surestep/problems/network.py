@@ -1,7 +1,6 @@
 """Network: training a small neural network on noisy points of a random polynomial, not convex."""
 
 import dataclasses
-import functools
 from typing import NamedTuple, Self
 
 import jax
@@ -16,12 +15,23 @@ from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
 from surestep.problem import Problem, working_precision
 from surestep.randomness import named_key
-from surestep.rules import LBFGS, Adam, GradientDescent, Preconditioned
+from surestep.rule import Rule
+from surestep.rules import (
+    LBFGS,
+    Adam,
+    GradientDescent,
+    Preconditioned,
+    QuasiNewton,
+    Safeguarded,
+    Started,
+)
 from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
+from surestep.stages.population import PopulationSettings
 from surestep.stages.sample import SampleSettings
+from surestep.trajectory import TrainingSettings
 from surestep.tuning import TuningSettings, tuned
 
 
@@ -176,10 +186,29 @@ def build(config: Config) -> Experiment:
         "problem.adam", config.problem.adam, Adam, problem, prior, config.horizon, config.block
     )
     dimension = sum(weights.size for weights in problem.initial)
+    careful = GradientDescent(1e-4)
+
+    def create_rule(key: Array) -> Rule:
+        if config.rule == "residual":
+            # L-BFGS's direction without its line search, from a learned start.
+            guarded = Safeguarded(QuasiNewton(), careful, factor=10.0, patience=15)
+            return Started.around(guarded, dimension)
+        rule = Preconditioned.create(key, dimension=dimension)
+        return rule if config.rule == "paper" else Safeguarded(rule, careful)
+
+    def informed(deployed: Rule) -> dict[str, Rule]:
+        assert isinstance(deployed, Started)
+        return {
+            "Adam, learned start": Started(Adam(rate), deployed.shift),
+            "L-BFGS, learned start": Started(LBFGS(), deployed.shift),
+        }
+
+    own = config.rule == "residual"
     return Experiment(
         problem=problem,
-        create_rule=functools.partial(Preconditioned.create, dimension=dimension),
-        teacher=GradientDescent(1e-5),
+        create_rule=create_rule,
+        teacher=None if own else GradientDescent(1e-5),
+        informed=informed if own else None,
         baselines={"Adam": Adam(rate), "L-BFGS": LBFGS()},
         accuracies=Accuracies(
             (1.0, 0.1, 0.01), problem.truth_losses, above="the true polynomial's loss"
@@ -196,6 +225,19 @@ PAPER = Config(
     horizon=100,
     evaluate=EvaluateSettings(limit=5_000),
 )
+
+BEST = dataclasses.replace(
+    PAPER,
+    preset="best",
+    rule="residual",
+    training=TrainingSettings(objective="log", floor=1e-3),
+    population=PopulationSettings(members=4, steps=500, length=10, rates=(1.0, 0.3, 3.0)),
+    locate=LocateSettings(
+        steps=30_000, learning_rate=0.01, halve_every=7_500, length=(10, 25, 50),
+        check_every=2_500, chunk=500, keep="best",
+    ),
+    sample=SampleSettings(samples=30, length=10),
+)  # fmt: skip
 
 QUICK = dataclasses.replace(
     PAPER,
@@ -220,4 +262,4 @@ TINY = dataclasses.replace(
     evaluate=EvaluateSettings(limit=30, baselines=("Adam",)),
 )
 
-PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER}
+PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

@@ -16,19 +16,25 @@ from surestep.metric import coordinate_steps
 from surestep.problem import LeastSquares
 from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
+from surestep.rule import Rule
 from surestep.rules import (
     LBFGS,
     ConjugateGradients,
     Coordinatewise,
+    GradientDescent,
     HeavyBall,
     Nesterov,
     PreconditionedConjugateGradients,
+    Safeguarded,
+    Scaled,
 )
 from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
 from surestep.stages.locate import LocateSettings
+from surestep.stages.population import PopulationSettings
 from surestep.stages.sample import SampleSettings
+from surestep.trajectory import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,10 +152,19 @@ def build(config: Config) -> Experiment:
     metric = coordinate_steps(problem, PriorSet.draw(problem, config.sizes.prior, config.seed))
     convexity, smoothness = config.problem.convexity[0], config.problem.smoothness[1]
     heavy_ball = HeavyBall.for_constants(smoothness, convexity)
+
+    def create_rule(key: Array) -> Rule:
+        if config.rule == "residual":
+            # Conjugate gradients in a learned metric: the loss falls with every iteration.
+            return Scaled.around(ConjugateGradients(), config.problem.dimension)
+        rule = Coordinatewise.create(key)
+        careful = GradientDescent(1 / smoothness)
+        return rule if config.rule == "paper" else Safeguarded(rule, careful)
+
     return Experiment(
         problem=problem,
-        create_rule=Coordinatewise.create,
-        teacher=heavy_ball,
+        create_rule=create_rule,
+        teacher=None if config.rule == "residual" else heavy_ball,
         baselines={
             "heavy ball": heavy_ball,
             "Nesterov": Nesterov(1 / smoothness),
@@ -169,6 +184,19 @@ PAPER = Config(
     goal=Goal(scale=1.0, exponent=0.5),
     horizon=350,
 )
+
+BEST = dataclasses.replace(
+    PAPER,
+    preset="best",
+    rule="residual",
+    training=TrainingSettings(objective="log", floor=1e-20, through=True),
+    population=PopulationSettings(members=4, steps=250, length=10, rates=(1.0, 0.3, 3.0, 0.1)),
+    locate=LocateSettings(
+        steps=12_000, learning_rate=0.1, halve_every=1_500, length=(5, 10, 20, 40),
+        check_every=2_000, chunk=500, keep="best",
+    ),
+    sample=SampleSettings(samples=30, length=10),
+)  # fmt: skip
 
 QUICK = dataclasses.replace(
     PAPER,
@@ -196,4 +224,4 @@ TINY = dataclasses.replace(
     evaluate=EvaluateSettings(limit=100, baselines=("heavy ball", "conjugate gradients")),
 )
 
-PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER}
+PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

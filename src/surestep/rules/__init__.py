@@ -9,6 +9,7 @@ from surestep.rules.classical import (
     HeavyBall,
     Nesterov,
     NesterovPerInstance,
+    ProximalGradient,
     ScaledFista,
 )
 from surestep.rules.convolutional import Convolutional
@@ -49,6 +50,7 @@ __all__ = [
     "PreconditionedConjugateGradients",
     "PrimalDual",
     "Proximal",
+    "ProximalGradient",
     "QuasiNewton",
     "Residual",
     "Safeguarded",

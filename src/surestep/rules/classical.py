@@ -74,6 +74,32 @@ class Adam(GradientRule):
         return x + change, memory
 
 
+class ProximalPoint(State):
+    """The point and its loss."""
+
+    x: Vector
+    value: Scalar
+
+
+class ProximalGradient(Rule):
+    """A gradient step of the smooth part, then the proximal map of the other: monotone at `1 / L`.
+
+    Without a non-smooth part it is gradient descent.
+    """
+
+    step_size: float
+
+    def init(self, oracle: Oracle, x: Vector) -> ProximalPoint:
+        """At rest in `x`."""
+        return ProximalPoint(x, oracle.value(x))
+
+    def step(self, oracle: Oracle, state: ProximalPoint) -> ProximalPoint:
+        """One step."""
+        moved = state.x - self.step_size * oracle.smooth_gradient(state.x)
+        x = oracle.prox(moved, self.step_size)
+        return ProximalPoint(x, oracle.value(x))
+
+
 class ExtrapolatedState(State):
     """Two points in a row and how far the next gradient is taken beyond them."""
 

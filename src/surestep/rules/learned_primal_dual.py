@@ -25,7 +25,8 @@ class LearnedSaddleState(State):
 class LearnedPrimalDual(Rule):
     """`PrimalDual` whose early iterations have learned numbers; the later ones are the classical's.
 
-    Every early iteration has five: factors of the dual step, of the dual step that the primal
+    Every early iteration has five, each a linear function of the logarithm of the multipliers'
+    size on the instance (on pictures, of the penalty's weight): factors of the dual step, of the dual step that the primal
     metric is made for and of the primal step (their logarithms), how far beyond the point the
     multiplier looks, and momentum. From then on it is the classical method, started from a good
     point and a good multiplier, which converges from anywhere. All numbers 0 is the classical
@@ -34,13 +35,14 @@ class LearnedPrimalDual(Rule):
 
     needs: ClassVar[tuple[Need, ...]] = ("dual",)
 
-    numbers: Float[Array, "time number"]
+    numbers: Float[Array, "2 time number"]
+    """Intercepts and slopes."""
     dual_step: float
 
     @classmethod
     def around(cls, base: PrimalDual, times: int = 12) -> "LearnedPrimalDual":
         """The classical method as it is."""
-        return cls(jnp.zeros((times, _NUMBERS)), float(base.dual_step))
+        return cls(jnp.zeros((2, times, _NUMBERS)), float(base.dual_step))
 
     def init(self, oracle: Oracle, x: Vector) -> LearnedSaddleState:
         """No multiplier yet."""
@@ -50,14 +52,15 @@ class LearnedPrimalDual(Rule):
 
     def step(self, oracle: Oracle, state: LearnedSaddleState) -> LearnedSaddleState:
         """The classical step with the numbers of this iteration."""
-        times = self.numbers.shape[0]
+        times = self.numbers.shape[1]
         early = (state.iteration < times).astype(self.numbers.dtype)
-        numbers = early * self.numbers[jnp.minimum(state.iteration, times - 1)]
+        level, slope = self.numbers[:, jnp.minimum(state.iteration, times - 1)]
+        numbers = early * (level + slope * jnp.log(oracle.dual_scale()))
         dual_factor, metric_factor, primal_factor = jnp.exp(jnp.clip(numbers[:3], -5.0, 5.0))
         beyond, momentum = numbers[3], numbers[4]
         step = self.dual_step * oracle.dual_scale()
-        slope = oracle.saddle_slope(state.x, state.dual)
-        change = primal_factor * oracle.primal_step(slope, metric_factor * step)
+        descent = oracle.saddle_slope(state.x, state.dual)
+        change = primal_factor * oracle.primal_step(descent, metric_factor * step)
         x = state.x - change + momentum * (state.x - state.previous)
         looked = x + (1 + beyond) * (x - state.x)
         ascent = dual_factor * step * oracle.transform(looked)

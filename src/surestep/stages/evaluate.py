@@ -66,6 +66,8 @@ class Evaluated:
     thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
     references: np.ndarray = dataclasses.field(metadata=axes("instance"))
     """The losses that accuracies are counted from."""
+    targets: np.ndarray = dataclasses.field(metadata=axes("accuracy", "instance"))
+    """The losses that count as accurate."""
     reach_iterations: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
     reach_gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
     reach_status: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
@@ -101,8 +103,7 @@ class Evaluated:
 
     def external_missed(self) -> Int[np.ndarray, "external accuracy"]:
         """On how many instances an external solver's loss did not get below the target."""
-        references = self.references[: self.external_losses.shape[2]]
-        targets = references + np.asarray(self.accuracies)[:, None]
+        targets = self.targets[:, : self.external_losses.shape[2]]
         return np.sum(~(self.external_losses < targets), axis=2)
 
 
@@ -124,6 +125,7 @@ def evaluate(
     for solver in solvers.values():
         require_fit(solver, task.problem)
     references = accuracies.references(data.thetas, data.size)
+    targets = accuracies.targets(references)
     few = _first(data, settings.timed)
     per_solver: list[dict[str, np.ndarray]] = []
     steps = len(solvers) * (1 + len(accuracies.values)) + len(external)
@@ -139,10 +141,8 @@ def evaluate(
             )
             bar.advance(1, name)
             timed = []
-            for accuracy in accuracies.values:
-                timed.append(
-                    _timed(solver, task, few, references[: few.size] + accuracy, settings.limit)
-                )
+            for accuracy, wanted in zip(accuracies.values, targets, strict=True):
+                timed.append(_timed(solver, task, few, wanted[: few.size], settings.limit))
                 bar.advance(1, f"{name} to {accuracy:g}")
             watched = [np.asarray(one, np.float64) for one in shown.measures]
             per_solver.append(
@@ -155,7 +155,7 @@ def evaluate(
             )
         ends = np.full((2, len(external), len(accuracies.values), few.size), np.nan)
         for e, (name, outsider) in enumerate(external.items()):
-            ends[:, e] = _timed_outside(outsider, task, few, references, accuracies.values)
+            ends[:, e] = _timed_outside(outsider, task, few, references, targets)
             bar.advance(1, name)
     stacked = {key: np.stack([one[key] for one in per_solver]) for key in per_solver[0]}
     threshold = task.thresholds(data)
@@ -164,6 +164,7 @@ def evaluate(
         **stacked,
         thresholds=threshold,
         references=references,
+        targets=targets,
         solvers=list(solvers),
         accuracies=list(accuracies.values),
         above=accuracies.above,
@@ -216,17 +217,18 @@ def _timed_outside(
     task: Task,
     data: TestSet,
     references: Float[np.ndarray, " instance"],
-    accuracies: tuple[float, ...],
+    targets: Float[np.ndarray, "accuracy instance"],
 ) -> Float[np.ndarray, "2 accuracy instance"]:
     """Losses and seconds of a solver of another library, one instance at a time."""
     thetas = [jax.tree.map(np.asarray, instance(data.thetas, i)) for i in range(data.size)]
     loss = eqx.filter_jit(task.problem.loss)
-    solver(thetas[0], float(references[0] + accuracies[0]), accuracies[0])  # warms up
-    found = np.empty((2, len(accuracies), data.size))
-    for a, accuracy in enumerate(accuracies):
+    above = targets - references
+    solver(thetas[0], float(targets[0, 0]), float(above[0, 0]))  # warms up
+    found = np.empty((2, len(targets), data.size))
+    for a in range(len(targets)):
         for i, theta in enumerate(thetas):
             began = time.perf_counter()
-            point = solver(theta, float(references[i] + accuracy), accuracy)
+            point = solver(theta, float(targets[a, i]), float(above[a, i]))
             seconds = time.perf_counter() - began
             found[:, a, i] = float(loss(jax.tree.map(jnp.asarray, point), theta)), seconds
     return found
