@@ -63,6 +63,8 @@ class Experiment:
     """What else is shown over the iterations on the test set; the first is drawn."""
     external: Mapping[str, External] = dataclasses.field(default_factory=dict)
     """Solvers of other libraries that are timed beside the rules, by name."""
+    shifts: Mapping[str, Problem] = dataclasses.field(default_factory=dict)
+    """Other distributions to show the learned rule on, by name; only their `sample` is used."""
     pool: str = ""
     """What instances are made from, if they are drawn from a stock of data; certificates say."""
     goal_second_moment: float | None = None
