@@ -20,7 +20,7 @@ def write_report(learned: Learned, folder: RunFolder) -> dict[str, Path]:
     }
     if learned.shifted is not None:
         figure = shifted_figure(learned.shifted, learned.certificate.problem)
-        paths["off the family"] = _picture(figure, folder)
+        paths["shifted"] = _picture(figure, folder)
     return paths | {"certificate": folder.certificate_path}
 
 
