@@ -52,7 +52,7 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_everything_the_plan_says(finished):
     folder, output, log = finished
     names = {path.name for path in folder.iterdir() if path.name[0] != "."}
-    stages = {f"{s}.safetensors" for s in ("imitate", "locate", "sample", "certify", "evaluate")}
+    stages = ("imitate", "locate", "sample", "certify", "evaluate", "shifted")
     files = {
         "config.json",
         "status.json",
@@ -61,9 +61,11 @@ def test_a_run_leaves_everything_the_plan_says(finished):
         "certificate.json",
         "figures",
     }
-    assert names == stages | files
+    assert names == {f"{stage}.safetensors" for stage in stages} | files
     assert {p.name for p in (folder / "figures").iterdir()} == {
-        f"{name}.{kind}" for name in ("overview", "profile") for kind in ("json", "png", "svg")
+        f"{name}.{kind}"
+        for name in ("overview", "profile", "shifted")
+        for kind in ("json", "png", "svg")
     }
     assert "With confidence 95% all of these hold" in output
     assert str(folder / "certificate.json") in output

@@ -77,6 +77,8 @@ class Experiment:
     rule; they are evaluated beside the baselines."""
     external: Mapping[str, External] = dataclasses.field(default_factory=dict)
     """Solvers of other libraries that are timed beside the rules, by name."""
+    shifts: Mapping[str, Problem] = dataclasses.field(default_factory=dict)
+    """Other distributions to show the learned rule on, by name; only their `sample` is used."""
     pool: str = ""
     """What instances are made from, if they are drawn from a stock of data; certificates say."""
     goal_second_moment: float | None = None

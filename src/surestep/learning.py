@@ -30,11 +30,12 @@ from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_
 from surestep.rules import GradientDescent
 from surestep.split import Split
 from surestep.stages.certify import Certified, certify
-from surestep.stages.evaluate import Evaluated, evaluate
+from surestep.stages.evaluate import LEARNED, Evaluated, evaluate
 from surestep.stages.imitate import Imitated, imitate
 from surestep.stages.locate import Located, locate
 from surestep.stages.population import Chosen, choose
 from surestep.stages.sample import Sampled, sample
+from surestep.stages.shift import Shifted, evaluate_shifted, require_same_form
 from surestep.statements import issue
 from surestep.store import NoCheckpoint, RunFolder, axes, write_text
 from surestep.task import Task
@@ -62,6 +63,8 @@ class Learned:
     evaluation: Evaluated
     training_seconds: float = math.nan
     """What imitating, locating and sampling took."""
+    shifted: Shifted | None = None
+    """What the rule does off the family, where the experiment says how to leave it."""
 
     def break_even(self) -> list[BreakEven]:
         """For every accuracy, after how many solves training has paid for itself."""
@@ -119,6 +122,7 @@ def learn(
         for fitting in (rule, experiment.teacher, *baselines.values()):
             if fitting is not None:
                 require_fit(fitting, experiment.problem)
+        require_same_form(experiment.problem, experiment.shifts)
         split = Split.draw(experiment.problem, config.sizes, config.seed)
         check_problem(experiment.problem, split.prior.thetas, config.block)
     if folder is None:
@@ -232,7 +236,17 @@ def _stages(
             report,
         ),
     )
-    return Learned(task, deployed, document, prior, found, evaluated, spent)
+    shifted = None
+    if experiment.shifts and config.evaluate.shifted:
+        shown = {LEARNED: deployed} | experiment.chosen(tuple(experiment.baselines)[:1])
+        shifted = stage(
+            "shifted",
+            Shifted,
+            lambda _: evaluate_shifted(
+                experiment.shifts, task, shown, config.evaluate.shifted, seed, report
+            ),
+        )
+    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted)
 
 
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:

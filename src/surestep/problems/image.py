@@ -334,6 +334,16 @@ def peak_signal_to_noise(x: Picture, theta: Blurred) -> Scalar:
     return -10 * jnp.log10(jnp.maximum(error, 1e-12))
 
 
+def shifts(problem: Deblurring) -> dict[str, Deblurring]:
+    """Families next to this one."""
+    low, high = problem.weight
+    return {
+        "no noise": dataclasses.replace(problem, noise=0.0),
+        "three times the noise": dataclasses.replace(problem, noise=3 * problem.noise),
+        "three times the weights": dataclasses.replace(problem, weight=(3 * low, 3 * high)),
+    }
+
+
 Config = RunConfig[ImageSettings]
 
 
@@ -389,6 +399,7 @@ def build(config: Config) -> Experiment:
         },
         accuracies=above if own else after,
         measures={"PSNR in dB": peak_signal_to_noise},
+        shifts=shifts(problem),
         pool=pool.describe(),
         goal_second_moment=(
             config.goal.scale * problem.largest_start_loss() ** config.goal.exponent
@@ -487,7 +498,7 @@ TINY = dataclasses.replace(
     locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
     sample=SampleSettings(samples=4),
     constraint=Constraint(lower=0.8, width=0.15),
-    evaluate=EvaluateSettings(limit=50, baselines=("Nesterov",)),
+    evaluate=EvaluateSettings(limit=50, baselines=("Nesterov",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

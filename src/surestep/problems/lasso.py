@@ -14,7 +14,7 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
 from surestep.metric import coordinate_steps, safe_steps
-from surestep.problem import PenalisedProblem, ProximableSmooth
+from surestep.problem import PenalisedProblem, ProximableSmooth, working_precision
 from surestep.problems.coordinate_descent import CoordinateDescent
 from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
@@ -209,6 +209,18 @@ class Lasso(PenalisedProblem, ProximableSmooth):
         return goal.scale**2 * moment**goal.exponent
 
 
+def shifts(problem: Lasso) -> dict[str, Lasso]:
+    """Families next to this one."""
+    low, high = problem.weights
+    with working_precision(problem):
+        mean, mixing = 5 * problem.mean, 5 * problem.mixing
+    return {
+        "a quarter of the weights": dataclasses.replace(problem, weights=(low / 4, high / 4)),
+        "four times the weights": dataclasses.replace(problem, weights=(4 * low, 4 * high)),
+        "five times the right-hand side": dataclasses.replace(problem, mean=mean, mixing=mixing),
+    }
+
+
 Config = RunConfig[LassoSettings]
 
 
@@ -251,6 +263,7 @@ def build(config: Config) -> Experiment:
                 theta.target, float(theta.weight), accuracy
             )
         },
+        shifts=shifts(problem),
         goal_second_moment=problem.goal_second_moment(config.goal),
     )
 
@@ -312,7 +325,7 @@ TINY = dataclasses.replace(
     locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
     sample=SampleSettings(samples=5, burn_in=2, thinning=2),
     constraint=Constraint(lower=0.8, width=0.15),
-    evaluate=EvaluateSettings(limit=200, baselines=("FISTA",)),
+    evaluate=EvaluateSettings(limit=200, baselines=("FISTA",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import tyro
 from jaxtyping import Array, Float, Int, Scalar
 
@@ -170,6 +171,34 @@ def _cross_entropies(
     return jnp.logaddexp(others, 0.0)
 
 
+class SelectedMnist(Mnist):
+    """Instances from a part of the stock."""
+
+    selected: Int[Array, " selected"]
+
+    @classmethod
+    def of(cls, whole: Mnist, selected: Int[np.ndarray, " selected"]) -> Self:
+        """The images of these numbers."""
+        numbers = jnp.asarray(selected, jnp.int32)
+        return cls(whole.stock, whole.labels, whole.first, whole.images, numbers)
+
+    def sample(self, key: Array) -> Int[Array, " image"]:
+        """The numbers of images, each uniform in the part."""
+        places = jax.random.randint(key, (self.images,), 0, self.selected.size, jnp.int32)
+        return self.selected[places]
+
+
+def shifts(problem: Mnist) -> dict[str, SelectedMnist]:
+    """Families next to this one."""
+    labels = np.asarray(problem.labels)
+    parts = {
+        "digits 0 to 4 only": np.flatnonzero(labels < 5),
+        "ones and sevens only": np.flatnonzero(np.isin(labels, (1, 7))),
+        "ten images, repeated": np.arange(min(10, len(labels))),
+    }
+    return {name: SelectedMnist.of(problem, part) for name, part in parts.items() if part.size}
+
+
 Config = RunConfig[MnistSettings]
 
 
@@ -207,6 +236,7 @@ def build(config: Config) -> Experiment:
         baselines={"Adam": Adam(0.008), "Adam, tuned": Adam(rate), "L-BFGS": LBFGS()},
         accuracies=Accuracies((100.0, 1.0, 0.1)),
         measures={"accuracy": problem.accuracy},
+        shifts=shifts(problem),
         pool=str(stock),
     )
 
@@ -277,7 +307,7 @@ TINY = dataclasses.replace(
     sizes=SplitSizes(prior=64, validation=64, train=16, test=8),
     locate=LocateSettings(steps=200, learning_rate=1e-3, check_every=200, chunk=200),
     sample=SampleSettings(samples=2),
-    evaluate=EvaluateSettings(limit=20, baselines=("Adam",)),
+    evaluate=EvaluateSettings(limit=20, baselines=("Adam",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

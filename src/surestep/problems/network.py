@@ -174,6 +174,17 @@ class NetworkTraining(Problem):
         return goal.scale**2 * self.mean_start_loss() ** (2 * goal.exponent)
 
 
+def shifts(problem: NetworkTraining) -> dict[str, NetworkTraining]:
+    """Families next to this one."""
+    s = problem.settings
+    changes = {
+        "five times the noise": dataclasses.replace(s, noise=5 * s.noise),
+        "three times the coefficients": dataclasses.replace(s, spread=3 * s.spread),
+        "half again the interval": dataclasses.replace(s, interval=1.5 * s.interval),
+    }
+    return {name: NetworkTraining(problem.initial, changed) for name, changed in changes.items()}
+
+
 Config = RunConfig[NetworkSettings]
 
 
@@ -213,6 +224,7 @@ def build(config: Config) -> Experiment:
         accuracies=Accuracies(
             (1.0, 0.1, 0.01), problem.truth_losses, above="the true polynomial's loss"
         ),
+        shifts=shifts(problem),
         goal_second_moment=problem.goal_second_moment(config.goal),
     )
 
@@ -259,7 +271,7 @@ TINY = dataclasses.replace(
     locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
     sample=SampleSettings(samples=3),
     constraint=Constraint(lower=0.8, width=0.15),
-    evaluate=EvaluateSettings(limit=30, baselines=("Adam",)),
+    evaluate=EvaluateSettings(limit=30, baselines=("Adam",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

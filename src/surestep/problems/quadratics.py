@@ -13,7 +13,7 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
 from surestep.metric import coordinate_steps
-from surestep.problem import LeastSquares
+from surestep.problem import LeastSquares, working_precision
 from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
 from surestep.rule import Rule
@@ -142,6 +142,22 @@ def random_basis(dimension: int, seed: int) -> Float[Array, "n n"]:
     return orthogonal * jnp.sign(jnp.diagonal(triangular))
 
 
+def shifts(problem: Quadratics) -> dict[str, Quadratics]:
+    """Families next to this one."""
+    (m_low, m_high), (l_low, l_high) = problem.convexity, problem.smoothness
+    with working_precision(problem):
+        mean, mixing = 5 * problem.mean, 5 * problem.mixing
+    return {
+        "ten times the condition number": dataclasses.replace(
+            problem, convexity=(m_low / 10, m_high / 10)
+        ),
+        "twice the largest eigenvalue": dataclasses.replace(
+            problem, smoothness=(2 * l_low, 2 * l_high)
+        ),
+        "five times the right-hand side": dataclasses.replace(problem, mean=mean, mixing=mixing),
+    }
+
+
 Config = RunConfig[QuadraticsSettings]
 
 
@@ -173,6 +189,7 @@ def build(config: Config) -> Experiment:
             "L-BFGS": LBFGS(),
         },
         accuracies=Accuracies((1e-2, 1e-4, 1e-6)),
+        shifts=shifts(problem),
         goal_second_moment=problem.goal_second_moment(config.goal),
     )
 
@@ -221,7 +238,9 @@ TINY = dataclasses.replace(
     locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
     sample=SampleSettings(samples=5, burn_in=2, thinning=2),
     constraint=Constraint(lower=0.8, width=0.15),
-    evaluate=EvaluateSettings(limit=100, baselines=("heavy ball", "conjugate gradients")),
+    evaluate=EvaluateSettings(
+        limit=100, baselines=("heavy ball", "conjugate gradients"), shifted=8
+    ),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from surestep.learning import Learned
 from surestep.report.draw import save_figure
-from surestep.report.figures import Figure, overview
+from surestep.report.figures import Figure, overview, shifted_figure
 from surestep.report.profile import profile
 from surestep.report.summary import summary
 from surestep.store import RunFolder
@@ -14,11 +14,14 @@ __all__ = ["overview", "profile", "save_figure", "summary", "write_report"]
 
 def write_report(learned: Learned, folder: RunFolder) -> dict[str, Path]:
     """Draw the figures of a run; returns what a person wants to open, by name."""
-    return {
+    paths = {
         "figure": _picture(overview(learned), folder),
         "profile": _picture(profile(learned), folder),
-        "certificate": folder.certificate_path,
     }
+    if learned.shifted is not None:
+        figure = shifted_figure(learned.shifted, learned.certificate.problem)
+        paths["shifted"] = _picture(figure, folder)
+    return paths | {"certificate": folder.certificate_path}
 
 
 def _picture(figure: Figure, folder: RunFolder) -> Path:

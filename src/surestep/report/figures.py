@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.learning import Learned
+from surestep.stages.shift import Shifted
 
 Scale = Literal["linear", "log"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
@@ -187,6 +188,21 @@ def iterations_panel(
         bands=bands,
         marks=[Mark(f"horizon ({horizon})", "horizon", float(horizon), "dotted")],
         notes=[f"{name} diverged on {number}" for name, number in diverged.items() if number],
+    )
+
+
+def shifted_figure(shifted: Shifted, problem: str) -> Figure:
+    """Losses off the family, one panel for each shift; the first is the family itself."""
+    horizon = shifted.losses.shape[3] - 1
+    return Figure(
+        name="shifted",
+        title=f"{problem}: off the family, where no certificate holds "
+        f"({shifted.losses.shape[2]} instances each)",
+        groups=list(shifted.solvers),
+        panels=[
+            iterations_panel(name, "loss", dict(zip(shifted.solvers, curves, strict=True)), horizon)
+            for name, curves in zip(shifted.shifts, shifted.losses, strict=True)
+        ],
     )
 
 

@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 from surestep.learning import Learned
 from surestep.report.figures import missed_note
+from surestep.stages.shift import Shifted
 from surestep.worth import BreakEven
 
 
@@ -27,7 +28,10 @@ def summary(learned: Learned) -> str:
         distances = final - evaluation.references
         title = f"of it above {evaluation.above}"
         lines += [*_loss_table(title, evaluation.solvers, distances), ""]
-    return "\n".join([*lines, *_accuracy_table(learned), "", *_worth(learned)])
+    lines += [*_accuracy_table(learned), "", *_worth(learned)]
+    if learned.shifted is not None:
+        lines += ["", *_shifted_table(learned.shifted)]
+    return "\n".join(lines)
 
 
 def _loss_table(
@@ -109,3 +113,20 @@ def _reason(one: BreakEven) -> str:
         return f"({one.opponent} solves {one.missed} instances more)"
     times = f"{one.learned_seconds:.2g} s a solve, {one.opponent} {one.opponent_seconds:.2g} s"
     return f"({times})"
+
+
+def _shifted_table(shifted: Shifted) -> list[str]:
+    _, _, number, steps = shifted.losses.shape
+    reached = shifted.successes().sum(axis=2)
+    lines = [
+        f"Off the family, where no certificate holds ({number} instances each): loss after "
+        f"{steps - 1} iterations, median/largest, and how often the goal was reached",
+        f"{'':<36}" + "".join(_cell(name) for name in shifted.solvers),
+    ]
+    for i, name in enumerate(shifted.shifts):
+        cells = [
+            f"{np.median(losses):.3g}/{losses.max():.3g}, {reached[i, s]} of {number}"
+            for s, losses in enumerate(shifted.losses[i, :, :, -1])
+        ]
+        lines.append(f"{name:<36}" + "".join(map(_cell, cells)))
+    return lines

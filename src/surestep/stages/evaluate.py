@@ -45,13 +45,18 @@ class EvaluateSettings:
     """On how many test instances solvers are timed; 0 means on all."""
     baselines: tuple[str, ...] = ()
     """Names of the opponents; none named means all the problem has."""
+    shifted: int = 50
+    """Instances of each shifted distribution that the learned rule is shown on; 0 means none."""
 
     def validate(self) -> None:
         """Refuse sizes that cannot work."""
         if self.factor < 1 or self.limit < 1:
             raise ConfigurationError("evaluate.factor and evaluate.limit must be at least 1")
-        if self.timed < 0:
-            raise ConfigurationError(f"evaluate.timed must not be negative, not {self.timed}")
+        for name in ("timed", "shifted"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(
+                    f"evaluate.{name} must not be negative, not {getattr(self, name)}"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
