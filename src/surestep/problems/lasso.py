@@ -14,7 +14,7 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment
 from surestep.goal import Goal
 from surestep.metric import coordinate_steps, safe_steps
-from surestep.problem import PenalisedProblem, ProximableSmooth, working_precision
+from surestep.problem import PenalisedProblem, ProximableSmooth, Theta, working_precision
 from surestep.problems.coordinate_descent import CoordinateDescent
 from surestep.problems.normal import half_square_moments
 from surestep.randomness import named_key
@@ -73,7 +73,9 @@ class LassoSettings:
         """Refuse sizes and ranges that make no lasso."""
         if min(self.rows, self.columns) < 1:
             raise ConfigurationError("problem.rows and problem.columns must be at least 1")
-        for name in ("entries", "spread", "start"):
+        if not self.start >= 0:
+            raise ConfigurationError(f"problem.start must not be negative, not {self.start}")
+        for name in ("entries", "spread"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(
                     f"problem.{name} must be positive, not {getattr(self, name)}"
@@ -234,7 +236,7 @@ def build(config: Config) -> Experiment:
     penalty = tuned("problem.admm", config.problem.admm, ADMM, problem, prior, few, config.block)
     outside = CoordinateDescent.of(problem.matrix)
 
-    def minima(thetas: LassoInstance) -> Float[np.ndarray, " instance"]:
+    def minima(thetas: Theta) -> Float[np.ndarray, " instance"]:
         return outside.minima(thetas.target, thetas.weight)
 
     def create_rule(key: Array) -> Rule:

@@ -171,8 +171,9 @@ def build(config: Config) -> Experiment:
 
     def create_rule(key: Array) -> Rule:
         if config.rule == "residual":
-            # Conjugate gradients in a learned metric: the loss falls with every iteration.
-            return Scaled.around(ConjugateGradients(), config.problem.dimension)
+            # Conjugate gradients in a learned metric, from the best classical one on: the loss
+            # falls with every iteration.
+            return Scaled(ConjugateGradients(), 0.5 * jnp.log(metric))
         rule = Coordinatewise.create(key)
         careful = GradientDescent(1 / smoothness)
         return rule if config.rule == "paper" else Safeguarded(rule, careful)

@@ -215,9 +215,9 @@ def time_panel(learned: Learned) -> Panel:
     missed = np.concatenate([evaluation.missed(), evaluation.external_missed()])
     seconds = np.concatenate([evaluation.seconds, evaluation.external_seconds])
     for s, name in enumerate([*evaluation.solvers, *evaluation.external]):
-        for a, accuracy in enumerate(evaluation.accuracies):
+        for a, accuracy in enumerate(evaluation.accuracy_names()):
             total = np.cumsum(seconds[s, a])
-            label = f"{name}, {accuracy:g}" + missed_note(int(missed[s, a]))
+            label = f"{name}, {accuracy}" + missed_note(int(missed[s, a]))
             lines.append(Line(label, name, problems, total.tolist(), dashes[a % 4]))
     return Panel(
         title="Time to an accuracy, one instance at a time",

@@ -51,7 +51,7 @@ def profile_panel(evaluation: Evaluated, accuracy: int) -> Panel:
     end = 1.1 * float(finite.max(initial=1.0))
     counted = f" above {evaluation.above}" if evaluation.above else ""
     return Panel(
-        title=f"To {evaluation.accuracies[accuracy]:g}{counted}",
+        title=f"To {evaluation.accuracy_names()[accuracy]}{counted}",
         x_label="factor of the fewest gradient evaluations on the instance",
         y_label="share of instances solved",
         x_scale="log",

@@ -53,7 +53,7 @@ def _accuracy_table(learned: Learned) -> list[str]:
     lines = [
         f"Gradient evaluations (median/90th percentile) and seconds ({timed} instances, each "
         "alone/as a batch):",
-        f"{'':<22}" + "".join(_cell(f"to {a:g}") for a in evaluation.accuracies),
+        f"{'':<22}" + "".join(_cell(f"to {name}") for name in evaluation.accuracy_names()),
     ]
     if evaluation.above:
         lines[0] = lines[0].removesuffix(":") + f", counted from {evaluation.above}:"
@@ -100,9 +100,9 @@ def _worth(learned: Learned) -> list[str]:
         f"Training took {learned.training_seconds:.3g} s. It has paid for itself, against the "
         "fastest other solver, after:"
     ]
-    for one in learned.break_even():
+    for name, one in zip(learned.evaluation.accuracy_names(), learned.break_even(), strict=True):
         solves = f"{math.ceil(one.solves)} solves" if math.isfinite(one.solves) else "never"
-        lines.append(f"  to {one.accuracy:<10g}{solves:<20}{_reason(one)}")
+        lines.append(f"  to {name:<10}{solves:<20}{_reason(one)}")
     return lines
 
 

@@ -25,12 +25,12 @@ class LearnedSaddleState(State):
 class LearnedPrimalDual(Rule):
     """`PrimalDual` whose early iterations have learned numbers; the later ones are the classical's.
 
-    Every early iteration has five, each a linear function of the logarithm of the multipliers'
-    size on the instance (on pictures, of the penalty's weight): factors of the dual step, of the dual step that the primal
+    Every early iteration has five: factors of the dual step, of the dual step that the primal
     metric is made for and of the primal step (their logarithms), how far beyond the point the
-    multiplier looks, and momentum. From then on it is the classical method, started from a good
-    point and a good multiplier, which converges from anywhere. All numbers 0 is the classical
-    method from the start.
+    multiplier looks, and momentum. Each is a linear function of the logarithm of the multipliers'
+    size on the instance (on pictures, of the penalty's weight). From then on it is the classical
+    method, started from a good point and a good multiplier, which converges from anywhere. All
+    numbers 0 is the classical method from the start.
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("dual",)

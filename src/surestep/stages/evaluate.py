@@ -82,6 +82,8 @@ class Evaluated:
     accuracies: list[float]
     above: str
     """What the references are, in words."""
+    relative: bool
+    """Whether accuracies are shares of the references."""
     measured: list[str]
     """What the measures are."""
     success: SuccessEstimate
@@ -90,6 +92,12 @@ class Evaluated:
     external_seconds: np.ndarray = dataclasses.field(metadata=axes("external", "accuracy", "timed"))
     external: list[str]
     """Who they are."""
+
+    def accuracy_names(self) -> list[str]:
+        """The accuracies as tables and figures show them."""
+        if self.relative:
+            return [f"{100 * accuracy:g} %" for accuracy in self.accuracies]
+        return [f"{accuracy:g}" for accuracy in self.accuracies]
 
     def gradients_needed(self) -> Float[np.ndarray, "solver accuracy timed"]:
         """Gradient evaluations to each accuracy; infinite on instances that were not solved."""
@@ -173,6 +181,7 @@ def evaluate(
         solvers=list(solvers),
         accuracies=list(accuracies.values),
         above=accuracies.above,
+        relative=accuracies.relative,
         measured=list(measures),
         success=task.constraint.assess(successes, data.size),
         external_losses=ends[0],
