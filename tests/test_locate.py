@@ -11,13 +11,21 @@ from surestep.problem import instance
 from surestep.rollout import rollout
 from surestep.rule import hyper_of, with_hyper
 from surestep.stages.imitate import imitate
-from surestep.stages.locate import LocateSettings, locate, training_gradient
+from surestep.stages.locate import LocateSettings, locate
 from surestep.task import Task
-from surestep.trajectory import follow, piece_objective, start_trajectory
+from surestep.trajectory import (
+    TrainingSettings,
+    follow,
+    piece_objective,
+    start_trajectory,
+    training_gradient,
+)
 from tiny import CONFIG, PROBLEM, RULE, SPLIT, TASK, TEACHER, changed
 
 SHORT = changed(CONFIG.locate, steps=60, check_every=20, chunk=10)
 THETAS = SPLIT.prior.thetas
+with jax.enable_x64(True):
+    MATERIAL = TASK.material(SPLIT.prior)
 
 
 class Verdicts:
@@ -66,7 +74,7 @@ def test_the_gradient_of_one_step_agrees_with_finite_differences():
         losses, _ = follow(with_hyper(RULE, h), PROBLEM, THETAS, trajectory, 1)
         return float(piece_objective(losses, "ratio"))
 
-    value, _, gradient = training_gradient(RULE, PROBLEM, THETAS, hyper, trajectory, 1, "ratio")
+    value, _, gradient = training_gradient(RULE, PROBLEM, MATERIAL, hyper, trajectory, 1)
     assert value == pytest.approx(objective(hyper))
     for i in np.random.default_rng(0).choice(hyper.size, 12, replace=False):
         step = 1e-6
@@ -80,8 +88,9 @@ def test_the_gradient_of_one_step_agrees_with_finite_differences():
 def test_training_lowers_its_objective(objective, restarts):
     imitated = imitate(CONFIG.imitate, TASK, RULE, TEACHER, SPLIT.prior, 0)
     start = with_hyper(RULE, jnp.asarray(imitated.hyper))
-    settings = changed(CONFIG.locate, objective=objective, restarts=restarts, steps=4000)
-    found = locate(settings, TASK, start, SPLIT.prior, SPLIT.validation, 0)
+    task = changed(TASK, training=TrainingSettings(objective=objective))
+    settings = changed(CONFIG.locate, restarts=restarts, steps=4000)
+    found = locate(settings, task, start, SPLIT.prior, SPLIT.validation, 0)
     assert np.mean(found.objectives[-4:]) < 0.95 * found.objectives[0]
     before = np.median(TASK.losses(start, SPLIT.test))
     after = np.median(TASK.losses(with_hyper(RULE, jnp.asarray(found.hyper)), SPLIT.test))
@@ -89,7 +98,7 @@ def test_training_lowers_its_objective(objective, restarts):
 
 
 def test_longer_pieces_train_too():
-    settings = changed(CONFIG.locate, length=4, steps=500)
+    settings = changed(CONFIG.locate, length=(4,), steps=500)
     imitated = imitate(CONFIG.imitate, TASK, RULE, TEACHER, SPLIT.prior, 0)
     start = with_hyper(RULE, jnp.asarray(imitated.hyper))
     found = locate(settings, TASK, start, SPLIT.prior, SPLIT.validation, 0)
@@ -156,7 +165,15 @@ def test_same_seed_same_bits_other_seed_other_bits():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"steps": 0}, {"length": 0}, {"learning_rate": 0.0}, {"length": 11}, {"chunk": 0}]
+    "changes",
+    [
+        {"steps": 0},
+        {"length": (0,)},
+        {"length": ()},
+        {"length": (1, 11)},
+        {"learning_rate": 0.0},
+        {"chunk": 0},
+    ],
 )
 def test_bad_settings_are_refused(changes):
     with pytest.raises(ConfigurationError, match=r"locate\."):
