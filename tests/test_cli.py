@@ -63,8 +63,8 @@ def test_a_run_leaves_everything_the_plan_says(finished):
     }
     assert names == stages | files
     assert {p.name for p in (folder / "figures").iterdir()} == {
-        "overview.json", "overview.png", "overview.svg",
-    }  # fmt: skip
+        f"{name}.{kind}" for name in ("overview", "profile") for kind in ("json", "png", "svg")
+    }
     assert "With confidence 95% all of these hold" in output
     assert str(folder / "certificate.json") in output
     assert str(folder / "figures" / "overview.png") in output

@@ -10,7 +10,7 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies
 from surestep.learning import Learned
 from surestep.problem import instance
-from surestep.report import overview, save_figure, summary
+from surestep.report import overview, profile, save_figure, summary
 from surestep.rollout import Status, reach, rollout
 from surestep.rule import hyper_of, with_hyper
 from surestep.stages.certify import certify
@@ -202,6 +202,28 @@ def test_the_summary_names_every_solver_and_what_was_missed(learned):
     for name in FOUND.solvers:
         assert name in text
     assert "missed" in text
+    middle, high = (FOUND.gradient_quantile(share)[2, 1] for share in (0.5, 0.9))
+    row = next(r for r in text.splitlines() if f" {middle:.0f}/{high:.0f}, " in r)
+    assert row.startswith("conjugate gradients")
+
+
+def test_the_summary_says_what_training_is_worth(learned):
+    timed = changed(FOUND, seconds=np.ones_like(FOUND.seconds) * np.array([1, 5, 2])[:, None, None])
+    timed = changed(timed, reach_status=np.full_like(FOUND.reach_status, Status.REACHED))
+    worth = changed(learned, evaluation=timed, training_seconds=12.0)
+    text = summary(worth)
+    assert "Training took 12 s" in text
+    assert "12 solves" in text and "(1 s a solve, conjugate gradients 2 s)" in text
+    assert "never" not in text
+    text = summary(changed(worth, evaluation=FOUND))
+    assert "never" in text and "instances more)" in text
+
+
+def test_the_profile_is_drawn_for_every_accuracy(learned, tmp_path):
+    figure = profile(learned)
+    assert [panel.title for panel in figure.panels] == ["To 100", "To 0.001"]
+    assert [line.group for line in figure.panels[0].lines] == FOUND.solvers
+    assert (tmp_path / "profile.png") in save_figure(figure, tmp_path)
 
 
 def test_a_learned_rule_solves(learned):

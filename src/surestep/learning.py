@@ -1,6 +1,7 @@
 """The stages in order: from a problem to a certified rule, with every result kept on the way."""
 
 import dataclasses
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -37,6 +38,7 @@ from surestep.stages.sample import Sampled, sample
 from surestep.statements import issue
 from surestep.store import NoCheckpoint, RunFolder, axes, write_text
 from surestep.task import Task
+from surestep.worth import BreakEven, break_even, training_seconds
 
 Result = TypeVar("Result")
 
@@ -58,6 +60,12 @@ class Learned:
     prior: Sampled
     posterior: Certified
     evaluation: Evaluated
+    training_seconds: float = math.nan
+    """What imitating, locating and sampling took."""
+
+    def break_even(self) -> list[BreakEven]:
+        """For every accuracy, after how many solves training has paid for itself."""
+        return break_even(self.evaluation, self.training_seconds)
 
     @property
     def problem(self) -> Problem:
@@ -130,6 +138,7 @@ def _stages(
 ) -> Learned:
     task = config.task(experiment)
     seed = config.seed
+    began = time.monotonic()
 
     def stage(name: str, kind: type[Result], compute: Callable[[Any], Result]) -> Result:
         return _kept(folder, name, kind, compute, report)
@@ -187,6 +196,8 @@ def _stages(
             config.sample, task, centre, split.prior, split.validation, seed, checkpoint, report
         ),
     )
+    # A folder also knows what earlier runs have spent on it.
+    spent = time.monotonic() - began if folder is None else training_seconds(folder.status())
     opponents = choose_opponents(config.certify, experiment)
     plan = plan_run(config.certify, task, experiment, prior, split.prior, split.train.size)
     if folder is not None:
@@ -221,7 +232,7 @@ def _stages(
             report,
         ),
     )
-    return Learned(task, deployed, document, prior, found, evaluated)
+    return Learned(task, deployed, document, prior, found, evaluated, spent)
 
 
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:

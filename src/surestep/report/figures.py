@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.learning import Learned
-from surestep.rollout import Status
 
 Scale = Literal["linear", "log"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
@@ -197,8 +196,7 @@ def time_panel(learned: Learned) -> Panel:
     dashes: list[Dash] = ["solid", "dashed", "dotted", "dashdot"]
     problems = [float(i + 1) for i in range(evaluation.seconds.shape[2])]
     lines: list[Line] = []
-    rules_missed = np.sum(evaluation.reach_status != Status.REACHED, axis=2)
-    missed = np.concatenate([rules_missed, evaluation.external_missed()])
+    missed = np.concatenate([evaluation.missed(), evaluation.external_missed()])
     seconds = np.concatenate([evaluation.seconds, evaluation.external_seconds])
     for s, name in enumerate([*evaluation.solvers, *evaluation.external]):
         for a, accuracy in enumerate(evaluation.accuracies):

@@ -1,11 +1,13 @@
 """A run's outcome as a table of plain text."""
 
+import math
+
 import numpy as np
 from jaxtyping import Float
 
 from surestep.learning import Learned
 from surestep.report.figures import missed_note
-from surestep.rollout import Status
+from surestep.worth import BreakEven
 
 
 def summary(learned: Learned) -> str:
@@ -25,7 +27,7 @@ def summary(learned: Learned) -> str:
         distances = final - evaluation.references
         title = f"of it above {evaluation.above}"
         lines += [*_loss_table(title, evaluation.solvers, distances), ""]
-    return "\n".join([*lines, *_accuracy_table(learned)])
+    return "\n".join([*lines, *_accuracy_table(learned), "", *_worth(learned)])
 
 
 def _loss_table(
@@ -45,24 +47,28 @@ def _accuracy_table(learned: Learned) -> list[str]:
     evaluation = learned.evaluation
     timed = evaluation.seconds.shape[2]
     lines = [
-        f"Gradient evaluations (median) and seconds ({timed} instances, each alone / as a batch):",
-        f"{'':<22}" + "".join(f"{'to ' + format(a, 'g'):>32}" for a in evaluation.accuracies),
+        f"Gradient evaluations (median/90th percentile) and seconds ({timed} instances, each "
+        "alone/as a batch):",
+        f"{'':<22}" + "".join(_cell(f"to {a:g}") for a in evaluation.accuracies),
     ]
     if evaluation.above:
         lines[0] = lines[0].removesuffix(":") + f", counted from {evaluation.above}:"
+    # An instance that was not brought there counts as infinitely expensive.
+    middle, high = (evaluation.gradient_quantile(share) for share in (0.5, 0.9))
     for s, name in enumerate(evaluation.solvers):
         cells = []
-        for a in range(len(evaluation.accuracies)):
-            # An instance that was not brought there counts as infinitely expensive.
-            reached = evaluation.reach_status[s, a] == Status.REACHED
-            gradients = np.median(np.where(reached, evaluation.reach_gradients[s, a], np.inf))
+        for a, missed in enumerate(evaluation.missed()[s]):
             single, batch = evaluation.seconds[s, a].sum(), evaluation.seconds_batch[s, a]
-            note = missed_note(int(np.sum(~reached)))
-            cells.append(f"{gradients:.0f}, {single:.2g}/{batch:.2g} s{note}")
-        lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
+            gradients = f"{middle[s, a]:.0f}/{high[s, a]:.0f}"
+            cells.append(f"{gradients}, {single:.2g}/{batch:.2g} s{missed_note(int(missed))}")
+        lines.append(f"{name:<22}" + "".join(map(_cell, cells)))
     if evaluation.external:
         lines += ["", *_external_table(learned)]
     return lines
+
+
+def _cell(text: str) -> str:
+    return f"{text:>38}"
 
 
 def _external_table(learned: Learned) -> list[str]:
@@ -80,5 +86,26 @@ def _external_table(learned: Learned) -> list[str]:
             note = missed_note(int(missed))
             seconds = evaluation.external_seconds[s, a].sum()
             cells.append(f"{seconds:.2g} s, {distances[s, a]:.2g}{note}")
-        lines.append(f"{name:<22}" + "".join(f"{cell:>32}" for cell in cells))
+        lines.append(f"{name:<22}" + "".join(map(_cell, cells)))
     return lines
+
+
+def _worth(learned: Learned) -> list[str]:
+    """After how many solves training has paid for itself."""
+    lines = [
+        f"Training took {learned.training_seconds:.3g} s. It has paid for itself, against the "
+        "fastest other solver, after:"
+    ]
+    for one in learned.break_even():
+        solves = f"{math.ceil(one.solves)} solves" if math.isfinite(one.solves) else "never"
+        lines.append(f"  to {one.accuracy:<10g}{solves:<20}{_reason(one)}")
+    return lines
+
+
+def _reason(one: BreakEven) -> str:
+    if not one.opponent:
+        return "(there is no other solver)"
+    if one.missed:
+        return f"({one.opponent} solves {one.missed} instances more)"
+    times = f"{one.learned_seconds:.2g} s a solve, {one.opponent} {one.opponent_seconds:.2g} s"
+    return f"({times})"

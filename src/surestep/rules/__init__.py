@@ -18,6 +18,7 @@ from surestep.rules.curvature import (
     ConjugateGradients,
     PreconditionedConjugateGradients,
 )
+from surestep.rules.learned_primal_dual import LearnedPrimalDual
 from surestep.rules.learned_splitting import LearnedSplitting
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.proximal import Proximal
@@ -40,6 +41,7 @@ __all__ = [
     "FistaWithRestart",
     "GradientDescent",
     "HeavyBall",
+    "LearnedPrimalDual",
     "LearnedSplitting",
     "Nesterov",
     "NesterovPerInstance",

@@ -24,7 +24,7 @@ from surestep.experiment import Accuracies, External
 from surestep.goal import reached
 from surestep.problem import Problem, instance, working_precision
 from surestep.progress import Reporter, Silence
-from surestep.rollout import Measure, Reached, reach, reach_each, rollouts
+from surestep.rollout import Measure, Reached, Status, reach, reach_each, rollouts
 from surestep.rule import Rule, require_fit
 from surestep.split import TestSet
 from surestep.store import axes
@@ -83,6 +83,21 @@ class Evaluated:
     external_seconds: np.ndarray = dataclasses.field(metadata=axes("external", "accuracy", "timed"))
     external: list[str]
     """Who they are."""
+
+    def gradients_needed(self) -> Float[np.ndarray, "solver accuracy timed"]:
+        """Gradient evaluations to each accuracy; infinite on instances that were not solved."""
+        return np.where(self.reach_status == Status.REACHED, self.reach_gradients, np.inf)
+
+    def gradient_quantile(self, share: float) -> Float[np.ndarray, "solver accuracy"]:
+        """With how many gradients a share of the instances is solved, for each accuracy.
+
+        Infinite where a solver does not solve so many.
+        """
+        return np.quantile(self.gradients_needed(), share, axis=2, method="inverted_cdf")
+
+    def missed(self) -> Int[np.ndarray, "solver accuracy"]:
+        """On how many instances a solver did not get below the target."""
+        return np.sum(self.reach_status != Status.REACHED, axis=2)
 
     def external_missed(self) -> Int[np.ndarray, "external accuracy"]:
         """On how many instances an external solver's loss did not get below the target."""

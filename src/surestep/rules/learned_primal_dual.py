@@ -1,0 +1,65 @@
+"""A learned primal-dual method: numbers of its own for every early iteration."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Scalar
+
+from surestep.oracle import Oracle, Vector
+from surestep.rule import Need, Rule, State
+from surestep.rules.splitting import PrimalDual
+
+_NUMBERS = 5
+
+
+class LearnedSaddleState(State):
+    """Two points in a row, the multiplier, and the time."""
+
+    x: Vector
+    value: Scalar
+    dual: Vector
+    previous: Vector
+    iteration: Int[Array, ""]
+
+
+class LearnedPrimalDual(Rule):
+    """`PrimalDual` whose early iterations have learned numbers; the later ones are the classical's.
+
+    Every early iteration has five: factors of the dual step, of the dual step that the primal
+    metric is made for and of the primal step (their logarithms), how far beyond the point the
+    multiplier looks, and momentum. From then on it is the classical method, started from a good
+    point and a good multiplier, which converges from anywhere. All numbers 0 is the classical
+    method from the start.
+    """
+
+    needs: ClassVar[tuple[Need, ...]] = ("dual",)
+
+    numbers: Float[Array, "time number"]
+    dual_step: float
+
+    @classmethod
+    def around(cls, base: PrimalDual, times: int = 12) -> "LearnedPrimalDual":
+        """The classical method as it is."""
+        return cls(jnp.zeros((times, _NUMBERS)), float(base.dual_step))
+
+    def init(self, oracle: Oracle, x: Vector) -> LearnedSaddleState:
+        """No multiplier yet."""
+        zero = jnp.zeros((), jnp.int32)
+        dual = jnp.zeros_like(oracle.transform(x))
+        return LearnedSaddleState(x, oracle.value(x), dual, x, zero)
+
+    def step(self, oracle: Oracle, state: LearnedSaddleState) -> LearnedSaddleState:
+        """The classical step with the numbers of this iteration."""
+        times = self.numbers.shape[0]
+        early = (state.iteration < times).astype(self.numbers.dtype)
+        numbers = early * self.numbers[jnp.minimum(state.iteration, times - 1)]
+        dual_factor, metric_factor, primal_factor = jnp.exp(jnp.clip(numbers[:3], -5.0, 5.0))
+        beyond, momentum = numbers[3], numbers[4]
+        step = self.dual_step * oracle.dual_scale()
+        slope = oracle.saddle_slope(state.x, state.dual)
+        change = primal_factor * oracle.primal_step(slope, metric_factor * step)
+        x = state.x - change + momentum * (state.x - state.previous)
+        looked = x + (1 + beyond) * (x - state.x)
+        ascent = dual_factor * step * oracle.transform(looked)
+        dual = oracle.dual_prox(state.dual + ascent, dual_factor * step)
+        return LearnedSaddleState(x, oracle.value(x), dual, state.x, state.iteration + 1)
