@@ -16,7 +16,7 @@ from surestep.store import write_bytes, write_text
 
 # Okabe and Ito's colours: told apart by colour-blind readers too.
 _COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
-_FIXED = {"bound": "#000000", "horizon": "#888888", "paper": "#888888"}
+_FIXED = {"bound": "#000000", "horizon": "#888888", "paper": "#888888", "others": "#BBBBBB"}
 
 
 def save_figure(figure: Figure, folder: Path) -> list[Path]:
