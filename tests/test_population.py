@@ -1,5 +1,7 @@
 """A population: who goes on, who wins, and that an interruption changes nothing."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,14 @@ from surestep.randomness import named_key
 from surestep.report.draw import draw, save_figure
 from surestep.report.history import history
 from surestep.rule import GradientRule, with_hyper
-from surestep.rules import HeavyBall, Residual
+from surestep.rules import (
+    GradientDescent,
+    HeavyBall,
+    Residual,
+    Safeguarded,
+    Scaled,
+    Started,
+)
 from surestep.split import PriorSet
 from surestep.stages import population
 from surestep.stages.population import Chosen, PopulationSettings, choose
@@ -37,14 +46,14 @@ class Momentum(GradientRule):
         return x - step * gradient + momentum * (x - memory), x
 
 
-def momenta(number):
+def momenta(number) -> list[Any]:
     """Some with steps that are much too large."""
     random = np.random.default_rng(0)
     steps, momentum = 10.0 ** random.uniform(-5, -1, number), random.uniform(0, 0.9, number)
     return [Momentum(jnp.asarray(pair)) for pair in zip(steps, momentum, strict=True)]
 
 
-def compete(settings=SETTINGS, rules=None, checkpoint=None):
+def compete(settings=SETTINGS, rules: list[Any] | None = None, checkpoint=None):
     with jax.enable_x64(True):
         rules = rules or momenta(settings.members)
         return choose(
@@ -141,16 +150,25 @@ def test_a_result_comes_back_from_its_folder(contest, tmp_path):
     assert folder.dataset("population")["merits"].dims == ("round", "member")
 
 
-def test_residual_rules_need_no_teacher():
-    """Untrained they are all the classical rule, and none ends worse."""
+def test_residual_rules_of_all_parts_need_no_teacher():
+    """A learned start and metric around a guarded correction: untrained, all are heavy ball."""
     assert isinstance(TEACHER, HeavyBall)
-    rules = [Residual.around(TEACHER, 8, named_key(0, "rule", i), width=4) for i in range(2)]
+    base, guard = TEACHER, GradientDescent(1 / CONFIG.problem.smoothness[1])
+
+    def create(key):
+        guarded = Safeguarded(Residual.around(base, 8, key, width=4), guard)
+        return Started.around(Scaled.around(guarded, 8), 8)
+
+    rules = [create(named_key(0, "rule", i)) for i in range(2)]
     chosen = compete(PopulationSettings(members=2, steps=20, length=2, instances=8), rules)
-    classical = merit(TASK, TEACHER, FEW)
+    classical = merit(TASK, Safeguarded(TEACHER, guard), FEW)
     np.testing.assert_allclose(chosen.merits[0], classical, rtol=1e-9)
     assert chosen.merits.shape == (2, 2)
     winner = with_hyper(rules[0], jnp.asarray(chosen.hyper))
     assert merit(TASK, winner, FEW) < classical
+    # The start has been moved, and the metric.
+    assert np.any(winner.shift != 0)
+    assert isinstance(winner.rule, Scaled) and np.any(winner.rule.log_scales != 0)
 
 
 @pytest.mark.parametrize(

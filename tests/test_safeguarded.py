@@ -190,7 +190,6 @@ def test_a_start_that_is_not_finite_is_still_a_divergence():
 CALM = {"factor": 1e6, "patience": 10**6}
 GOOD = {
     "heavy ball": (HeavyBall.for_constants(ENTRY.smoothness, ENTRY.convexity), CAREFUL, ENTRY),
-    "L-BFGS": (LBFGS(), CAREFUL, ENTRY),
     "FISTA": (PROXIMAL, PROXIMAL, LASSO),
     "general fallback": (CAREFUL, Fista(STEP), ENTRY),
 }
