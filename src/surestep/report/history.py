@@ -26,7 +26,7 @@ def history(problem: str, chosen: Chosen) -> Figure:
         points=[
             Points("best of all", "winner", [winner.x[best]], [winner.y[best]], 8.0),
         ],
-        notes=[f"the winner's learning rate is {chosen.rate:g} times the first"],
+        notes=[f"the winner learns {chosen.rate:g} times as fast as locate.learning_rate says"],
     )
     return Figure("population", f"{problem}: the population", ["winner", "others"], [panel])
 
