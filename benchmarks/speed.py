@@ -10,6 +10,7 @@ does; the ratios are what to look at.
 
 import time
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +23,15 @@ from surestep.rollout import losses_at
 from surestep.rule import hyper_of, with_hyper
 from surestep.rules import Coordinatewise
 from surestep.split import PriorSet
-from surestep.stages.locate import LocateSettings, _begin, _train
-from surestep.trajectory import follow, piece_objective, start_trajectory
+from surestep.stages.locate import LocateSettings
+from surestep.training import enrol, train
+from surestep.trajectory import (
+    Material,
+    TrainingSettings,
+    follow,
+    piece_objective,
+    start_trajectory,
+)
 
 HORIZON = 350
 CHUNK = 5_000
@@ -156,7 +164,8 @@ def main():
     config = problems.preset("quadratics", "paper")
     problem = problems.build(config).problem
     with working_precision(problem):
-        thetas = PriorSet.draw(problem, 250, 0).thetas
+        prior = PriorSet.draw(problem, 250, 0)
+        thetas = prior.thetas
         rule = Coordinatewise.create(named_key(0, "rule"))
         check_transcription(rule, problem, thetas)
         plain = NumpyRule(rule)
@@ -170,11 +179,13 @@ def main():
         # Multiplications and additions once adjacent linear maps are one matrix.
         work = HORIZON * n * 2 * (3 * 16 + 16 * 16 + 16 * 16 + 16)
 
-        settings = LocateSettings(steps=CHUNK, chunk=CHUNK, check_every=CHUNK)
-        learning = _begin(rule, problem, settings, thetas, named_key(0, "bench"))
-        arguments = (rule, problem, thetas, named_key(1, "bench"), settings, HORIZON, CHUNK)
-        jax.block_until_ready(_train(learning, *arguments, jnp.asarray(0)))
-        our_steps = CHUNK / best_of(3, lambda: _train(learning, *arguments, jnp.asarray(0)))
+        material = Material.of(TrainingSettings(), prior)
+        pupil = enrol(rule, problem, material, hyper_of(rule), named_key(0, "bench"))
+        rates = LocateSettings().rates(0, CHUNK)
+        arguments = (rule, problem, material, named_key(1, "bench"), rates, 1, HORIZON, "random")
+        trained = eqx.filter_jit(train)
+        jax.block_until_ready(trained(pupil, *arguments))
+        our_steps = CHUNK / best_of(3, lambda: trained(pupil, *arguments))
         numpy_steps = 500 / best_of(3, lambda: plain.train(diagonal, target, 500))
 
     for name, value in provenance().items():

@@ -10,14 +10,25 @@ from surestep.errors import ConfigurationError, InfeasibleError
 from surestep.problem import instance
 from surestep.rollout import rollout
 from surestep.rule import hyper_of, with_hyper
+from surestep.stages import locate as locate_module
 from surestep.stages.imitate import imitate
-from surestep.stages.locate import LocateSettings, locate, training_gradient
+from surestep.stages.locate import LocateSettings, locate
+from surestep.store import FileCheckpoint
 from surestep.task import Task
-from surestep.trajectory import follow, piece_objective, start_trajectory
+from surestep.training import merit
+from surestep.trajectory import (
+    TrainingSettings,
+    follow,
+    piece_objective,
+    start_trajectory,
+    training_gradient,
+)
 from tiny import CONFIG, PROBLEM, RULE, SPLIT, TASK, TEACHER, changed
 
 SHORT = changed(CONFIG.locate, steps=60, check_every=20, chunk=10)
 THETAS = SPLIT.prior.thetas
+with jax.enable_x64(True):
+    MATERIAL = TASK.material(SPLIT.prior)
 
 
 class Verdicts:
@@ -62,16 +73,17 @@ def test_the_gradient_of_one_step_agrees_with_finite_differences():
     _, trajectory = follow(RULE, PROBLEM, THETAS, trajectory, 3)
     hyper = hyper_of(RULE)
 
+    @jax.jit
     def objective(h):
         losses, _ = follow(with_hyper(RULE, h), PROBLEM, THETAS, trajectory, 1)
-        return float(piece_objective(losses, "ratio"))
+        return piece_objective(losses, "ratio")
 
-    value, _, gradient = training_gradient(RULE, PROBLEM, THETAS, hyper, trajectory, 1, "ratio")
-    assert value == pytest.approx(objective(hyper))
+    value, _, gradient = training_gradient(RULE, PROBLEM, MATERIAL, hyper, trajectory, 1)
+    assert value == pytest.approx(float(objective(hyper)))
     for i in np.random.default_rng(0).choice(hyper.size, 12, replace=False):
         step = 1e-6
         up, down = hyper.at[i].add(step), hyper.at[i].add(-step)
-        slope = (objective(up) - objective(down)) / (2 * step)
+        slope = float(objective(up) - objective(down)) / (2 * step)
         assert gradient[i] == pytest.approx(slope, rel=1e-4, abs=1e-8)
 
 
@@ -80,8 +92,9 @@ def test_the_gradient_of_one_step_agrees_with_finite_differences():
 def test_training_lowers_its_objective(objective, restarts):
     imitated = imitate(CONFIG.imitate, TASK, RULE, TEACHER, SPLIT.prior, 0)
     start = with_hyper(RULE, jnp.asarray(imitated.hyper))
-    settings = changed(CONFIG.locate, objective=objective, restarts=restarts, steps=4000)
-    found = locate(settings, TASK, start, SPLIT.prior, SPLIT.validation, 0)
+    task = changed(TASK, training=TrainingSettings(objective=objective))
+    settings = changed(CONFIG.locate, restarts=restarts, steps=4000)
+    found = locate(settings, task, start, SPLIT.prior, SPLIT.validation, 0)
     assert np.mean(found.objectives[-4:]) < 0.95 * found.objectives[0]
     before = np.median(TASK.losses(start, SPLIT.test))
     after = np.median(TASK.losses(with_hyper(RULE, jnp.asarray(found.hyper)), SPLIT.test))
@@ -89,7 +102,7 @@ def test_training_lowers_its_objective(objective, restarts):
 
 
 def test_longer_pieces_train_too():
-    settings = changed(CONFIG.locate, length=4, steps=500)
+    settings = changed(CONFIG.locate, length=(4,), steps=500)
     imitated = imitate(CONFIG.imitate, TASK, RULE, TEACHER, SPLIT.prior, 0)
     start = with_hyper(RULE, jnp.asarray(imitated.hyper))
     found = locate(settings, TASK, start, SPLIT.prior, SPLIT.validation, 0)
@@ -155,8 +168,97 @@ def test_same_seed_same_bits_other_seed_other_bits():
     assert np.any(hypers[0] != hypers[2])
 
 
+class Spy:
+    """Notes how many steps were made with pieces of which length."""
+
+    def __init__(self, train):
+        self.train, self.pieces = train, []
+
+    def __call__(self, *arguments):
+        self.pieces += [arguments[6]] * arguments[5].size
+        return self.train(*arguments)
+
+
+EASY = changed(TASK, constraint=Constraint(lower=0.0, width=0.15))
+
+
+@pytest.mark.parametrize(("steps", "counts"), [(60, [20, 20, 20]), (50, [17, 17, 16])])
+def test_several_lengths_serve_for_equal_parts_of_the_steps(steps, counts, monkeypatch):
+    spy = Spy(lambda pupil, *_: (pupil, jnp.zeros(()), jnp.zeros((), jnp.int32)))
+    monkeypatch.setattr(locate_module, "_train", spy)
+    settings = changed(SHORT, steps=steps, length=(1, 3, 2))
+    locate(settings, EASY, RULE, SPLIT.prior, SPLIT.validation, 0)
+    assert spy.pieces == [1] * counts[0] + [3] * counts[1] + [2] * counts[2]
+    assert [settings.length_at(step) for step in range(steps)] == spy.pieces
+
+
+def test_of_the_checked_rules_the_best_is_kept(monkeypatch):
+    verdicts = Verdicts([True] * 4).install(monkeypatch)
+    merits = iter([3.0, 1.0, 2.0, 1.0])
+    monkeypatch.setattr(locate_module, "merit", lambda *_: next(merits))
+    settings = changed(SHORT, keep="best")
+    found = locate(settings, EASY, RULE, SPLIT.prior, SPLIT.validation, 0)
+    # The start is checked, too; of equals the first counts.
+    assert len(found.checks) == 4
+    np.testing.assert_array_equal(verdicts.checked[0], hyper_of(RULE))
+    np.testing.assert_array_equal(found.hyper, verdicts.checked[1])
+    # Training went on from where it was, not from the best.
+    assert np.abs(verdicts.checked[3] - verdicts.checked[1]).max() > 30 * SHORT.learning_rate
+
+
+def test_the_best_outside_of_the_constraint_does_not_count(monkeypatch):
+    verdicts = Verdicts([False, True, False, True]).install(monkeypatch)
+    merits = iter([2.0, 1.0])
+    monkeypatch.setattr(locate_module, "merit", lambda *_: next(merits))
+    settings = changed(SHORT, keep="best")
+    found = locate(settings, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+    np.testing.assert_array_equal(found.hyper, verdicts.checked[3])
+    assert [check.inside for check in found.checks] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("rate", [1e-4, 10.0])
+def test_training_that_spoils_a_rule_gives_back_what_it_began_with(rate):
+    """Whatever training does, the result is no worse on the prior set than the start."""
+    settings = changed(SHORT, keep="best", learning_rate=rate)
+    found = locate(settings, EASY, RULE, SPLIT.prior, SPLIT.validation, 0)
+    before = merit(EASY, RULE, SPLIT.prior)
+    after = merit(EASY, with_hyper(RULE, jnp.asarray(found.hyper)), SPLIT.prior)
+    assert after <= before
+    if rate > 1:
+        np.testing.assert_array_equal(found.hyper, hyper_of(RULE))
+
+
+class Failing(FileCheckpoint):
+    """The power goes right after a save."""
+
+    def save(self, tree):
+        super().save(tree)
+        raise KeyboardInterrupt
+
+
+def test_locating_goes_on_from_every_save(tmp_path):
+    settings = changed(SHORT, keep="best", length=(1, 2))
+    arguments = (settings, EASY, RULE, SPLIT.prior, SPLIT.validation, 0)
+    alone = locate(*arguments)
+    place = tmp_path / "locate.partial.safetensors"
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            locate(*arguments, Failing(place))
+    again = locate(*arguments, FileCheckpoint(place))
+    for name, value in vars(alone).items():
+        np.testing.assert_array_equal(getattr(again, name), value, err_msg=name)
+
+
 @pytest.mark.parametrize(
-    "changes", [{"steps": 0}, {"length": 0}, {"learning_rate": 0.0}, {"length": 11}, {"chunk": 0}]
+    "changes",
+    [
+        {"steps": 0},
+        {"length": (0,)},
+        {"length": ()},
+        {"length": (1, 11)},
+        {"learning_rate": 0.0},
+        {"chunk": 0},
+    ],
 )
 def test_bad_settings_are_refused(changes):
     with pytest.raises(ConfigurationError, match=r"locate\."):

@@ -16,13 +16,20 @@ from surestep.randomness import named_key
 from surestep.rollout import rollouts
 from surestep.rule import hyper_of, require_fit, unit, with_hyper
 from surestep.rules import Proximal
-from surestep.stages.locate import training_gradient
-from surestep.trajectory import follow, start_trajectory
+from surestep.split import PriorSet
+from surestep.trajectory import (
+    Material,
+    TrainingSettings,
+    follow,
+    start_trajectory,
+    training_gradient,
+)
 
 PROBLEM = Lasso.create(LassoSettings(rows=6, columns=15, weights=(1.0, 4.0), start=3.0), 0)
 with jax.enable_x64(True):
     CREATED = Proximal.create(named_key(0, "rule"), 1 / PROBLEM.smoothness)
     THETAS = draw(PROBLEM, 3, named_key(0, "data"))
+    MATERIAL = Material.of(TrainingSettings(), PriorSet(THETAS))
     # Fresh weights hardly correct the step; larger ones show in the loss.
     RULE = with_hyper(CREATED, 1.6 * hyper_of(CREATED))
 
@@ -152,7 +159,7 @@ def trained(hyper, before, length):
     begun = start_trajectory(RULE, PROBLEM, THETAS, jnp.asarray(1))
     if before:
         _, begun = follow(RULE, PROBLEM, THETAS, begun, before)
-    value, _, gradient = training_gradient(RULE, PROBLEM, THETAS, hyper, begun, length, "ratio")
+    value, _, gradient = training_gradient(RULE, PROBLEM, MATERIAL, hyper, begun, length)
     return value, gradient
 
 

@@ -53,6 +53,13 @@ class Rule(eqx.Module):
     def step(self, oracle: Oracle, state: Any) -> State:
         """One iteration."""
 
+    def resume(self, oracle: Oracle, x: Vector) -> State:
+        """The state without a memory at a point of a rollout under way.
+
+        The same as at a start, unless the rule does something to starts.
+        """
+        return self.init(oracle, x)
+
     def relocate(self, oracle: Oracle, state: Any, x: Vector) -> State:
         """The state as it would be had the last iteration ended in `x`.
 
@@ -60,7 +67,7 @@ class Rule(eqx.Module):
         anew, which is the default.
         """
         del state
-        return self.init(oracle, x)
+        return self.resume(oracle, x)
 
     def prepare(self) -> "Rule":
         """The same rule in the form that is fastest to iterate; made once before a loop."""

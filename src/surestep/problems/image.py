@@ -464,11 +464,11 @@ BEST = dataclasses.replace(
     rule="residual",
     # A dozen iterations are enough, and a shorter horizon asks for speed.
     horizon=12,
-    training=TrainingSettings(objective="log", floor=0.3, through=True, distances=True),
-    population=PopulationSettings(members=4, steps=50, length=8, instances=32, rates=(1.0, 0.3)),
+    training=TrainingSettings(objective="log", floor=1.5, through=True, distances=True),
+    population=PopulationSettings(members=2, steps=50, length=8, instances=32, rates=(1.0, 0.3)),
     locate=LocateSettings(
-        steps=3_000, learning_rate=0.03, halve_every=750, length=(8, 12), check_every=500, chunk=250,
-        keep="best",
+        steps=5_000, learning_rate=0.03, halve_every=1_250, length=(8, 12), check_every=1_000,
+        chunk=500, keep="best",
     ),
     sample=SampleSettings(samples=20, length=8),
     evaluate=EvaluateSettings(limit=1000),

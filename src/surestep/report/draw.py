@@ -16,7 +16,7 @@ from surestep.store import write_bytes, write_text
 
 # Okabe and Ito's colours: told apart by colour-blind readers too.
 _COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
-_FIXED = {"bound": "#000000", "horizon": "#888888", "paper": "#888888"}
+_FIXED = {"bound": "#000000", "horizon": "#888888", "paper": "#888888", "others": "#BBBBBB"}
 
 
 def save_figure(figure: Figure, folder: Path) -> list[Path]:
@@ -38,11 +38,11 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
 
 def draw(figure: Figure) -> Canvas:
     """Draw a figure's panels, two in a row."""
-    rows = (len(figure.panels) + 1) // 2
-    canvas = Canvas(figsize=(13.5, 5.0 * rows), layout="constrained")
+    rows, columns = (len(figure.panels) + 1) // 2, min(2, len(figure.panels))
+    canvas = Canvas(figsize=(6.75 * columns, 5.0 * rows), layout="constrained")
     FigureCanvasAgg(canvas)
     colours = _colours(figure.groups)
-    places = canvas.subplots(rows, 2).flat
+    places = canvas.subplots(rows, columns, squeeze=False).flat
     for axes, panel in itertools.zip_longest(places, figure.panels):
         if panel is None:
             axes.set_axis_off()

@@ -74,10 +74,10 @@ class Safeguarded(Rule):
 
     def __check_init__(self) -> None:
         """Refuse numbers that make no sense, and a fallback that would be trained."""
-        if not self.factor >= 1 or self.patience < 1 or not 0 <= self.decrease < 1:
+        if not self.factor >= 1 or self.patience < 1 or not 0 < self.decrease < 1:
             raise ConfigurationError(
-                "a safeguard needs a factor and a patience of at least 1 and a decrease from 0 to "
-                f"below 1, not {self.factor}, {self.patience} and {self.decrease}"
+                "a safeguard needs a factor and a patience of at least 1 and a decrease between 0 "
+                f"and 1, not {self.factor}, {self.patience} and {self.decrease}"
             )
         if hyper_of(self.fallback).size:
             raise ConfigurationError(
@@ -111,7 +111,13 @@ class Safeguarded(Rule):
 
     def init(self, oracle: Oracle, x: Vector) -> SafeguardedState:
         """Both begin where the rule does."""
-        state = self.rule.init(oracle, x)
+        return self._watched(oracle, self.rule.init(oracle, x))
+
+    def resume(self, oracle: Oracle, x: Vector) -> SafeguardedState:
+        """Both begin at `x`."""
+        return self._watched(oracle, self.rule.resume(oracle, x))
+
+    def _watched(self, oracle: Oracle, state: State) -> SafeguardedState:
         if _simple(self.rule, self.fallback, state):
             assert isinstance(state, GradientState)
             memory = self.fallback.remember(state.x, state.value, state.gradient)  # pyright: ignore
@@ -125,15 +131,19 @@ class Safeguarded(Rule):
 
     def step(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
         """A step of the rule, or one of the fallback from the best point."""
-        wrong, burst = self._verdict(state)
+        blown, stalled = self._verdict(state)
+        wrong = blown | stalled
+        burst = jnp.where(stalled, state.watch.burst, 1)
         classical = wrong | (state.watch.remaining > 0)
         remaining = jnp.where(wrong, burst, state.watch.remaining) - classical
         over = classical & (remaining == 0)
         simple = _simple(self.rule, self.fallback, state.rule)
         move = self._one_gradient if simple else self._whole_steps
         seen, rule, fallback, gradient = move(oracle, state, wrong, classical, over)
-        watch = self._watch(state.watch, seen.value, wrong, burst, remaining, over)
-        better = seen.value < state.value
+        # Minus infinity is no loss either.
+        value = jnp.where(jnp.isfinite(seen.value), seen.value, jnp.inf)
+        watch = self._watch(state.watch, value, wrong, stalled, remaining, over)
+        better = value < state.value
 
         def pick(new: Any, old: Any) -> Any:
             return jax.tree.map(lambda n, o: jnp.where(better, n, o), new, old)
@@ -147,25 +157,24 @@ class Safeguarded(Rule):
             watch,
         )
 
-    def _verdict(self, state: SafeguardedState) -> tuple[Bool[Array, ""], Int[Array, ""]]:
-        """Whether the fallback must begin, and for how many steps."""
+    def _verdict(self, state: SafeguardedState) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+        """Whether the rule has blown up, and whether it has stalled instead."""
         watch, value = state.watch, state.rule.value
         blown = ~jnp.isfinite(value) | (value > self.factor * watch.best)
-        stalled = (watch.since >= self.patience) & (watch.remaining == 0)
-        return blown | stalled, jnp.where(blown, 1, watch.burst)
+        stalled = (watch.since >= self.patience) & (watch.remaining == 0) & ~blown
+        return blown, stalled
 
     def _watch(
         self,
         watch: Watch,
         value: Scalar,
         wrong: Bool[Array, ""],
-        burst: Int[Array, ""],
+        stalled: Bool[Array, ""],
         remaining: Int[Array, ""],
         over: Bool[Array, ""],
     ) -> Watch:
         best = jnp.where(value < watch.best, value, watch.best)
         decreased = value <= (1 - self.decrease) * watch.mark
-        stalled = wrong & (watch.since >= self.patience) & (burst == watch.burst)
         longer = jnp.minimum(2 * watch.burst, _LONGEST_BURST)
         return Watch(
             best=best,
@@ -227,7 +236,7 @@ class Safeguarded(Rule):
                 moved = fallback.step(inner, where)
                 # The rule's loss is not finite or far too large only until it begins anew.
                 calm = eqx.tree_at(lambda s: s.value, state.rule, moved.value)
-                rule = self.rule.init(inner, moved.x) if end else calm
+                rule = self.rule.resume(inner, moved.x) if end else calm
                 return (moved.x, moved.value), rule, moved
 
             return lambda: asked(step)

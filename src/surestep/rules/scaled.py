@@ -47,6 +47,11 @@ class Scaled(Rule):
         scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
         return self._seen(scaled, self.rule.init(scaled, x / scaled.scales))
 
+    def resume(self, oracle: Oracle, x: Vector) -> ScaledState:
+        """The inner rule begins at the same point."""
+        scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
+        return self._seen(scaled, self.rule.resume(scaled, x / scaled.scales))
+
     def step(self, oracle: Oracle, state: ScaledState) -> ScaledState:
         """A step of the inner rule."""
         scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
@@ -127,6 +132,14 @@ class ScaledOracle(Oracle):
         raise ConfigurationError(
             "a rule that asks for the smooth part's proximal map cannot be scaled"
         )
+
+    def saddle_slope(self, x: Vector, y: Vector) -> Vector:
+        """Not offered: the steps of a dualised problem are made for its own coordinates."""
+        raise ConfigurationError("a rule that asks for a dualised problem cannot be scaled")
+
+    def transform(self, x: Vector) -> Vector:
+        """Not offered either."""
+        raise ConfigurationError("a rule that asks for a dualised problem cannot be scaled")
 
     def smoothness(self) -> Scalar:
         """A Lipschitz constant in scaled coordinates: the largest scale decides."""

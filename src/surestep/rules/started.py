@@ -36,6 +36,10 @@ class Started(Rule):
         """The inner rule begins at the shifted point."""
         return self.rule.init(oracle, x + self.shift)
 
+    def resume(self, oracle: Oracle, x: Vector) -> State:
+        """The inner rule begins where it is told to: only starts are shifted."""
+        return self.rule.resume(oracle, x)
+
     def step(self, oracle: Oracle, state: State) -> State:
         """A step of the inner rule."""
         return self.rule.step(oracle, state)
