@@ -4,12 +4,8 @@ from pathlib import Path
 
 from surestep.learning import Learned
 from surestep.report.draw import save_figure
-<<<<<<< HEAD
 from surestep.report.figures import Figure, overview, shifted_figure
-=======
-from surestep.report.figures import Figure, overview
 from surestep.report.history import history
->>>>>>> coretests
 from surestep.report.profile import profile
 from surestep.report.summary import summary
 from surestep.stages.population import Chosen
@@ -24,15 +20,12 @@ def write_report(learned: Learned, folder: RunFolder) -> dict[str, Path]:
         "figure": _picture(overview(learned), folder),
         "profile": _picture(profile(learned), folder),
     }
-<<<<<<< HEAD
     if learned.shifted is not None:
         figure = shifted_figure(learned.shifted, learned.certificate.problem)
         paths["shifted"] = _picture(figure, folder)
-=======
     if folder.has("population"):
         chosen = folder.load("population", Chosen)
         paths["population"] = _picture(history(learned.certificate.problem, chosen), folder)
->>>>>>> coretests
     return paths | {"certificate": folder.certificate_path}
 
 
