@@ -245,10 +245,10 @@ BEST = dataclasses.replace(
     training=TrainingSettings(objective="log", floor=1e-3),
     population=PopulationSettings(members=4, steps=500, length=10, rates=(1.0, 0.3, 3.0)),
     locate=LocateSettings(
-        steps=30_000, learning_rate=0.01, halve_every=7_500, length=(10, 25, 50),
-        check_every=2_500, chunk=500, keep="best",
+        steps=20_000, learning_rate=0.01, halve_every=5_000, length=(10, 25), check_every=2_500,
+        chunk=500, keep="best",
     ),
-    sample=SampleSettings(samples=30, length=10),
+    sample=SampleSettings(samples=10, length=10),
 )  # fmt: skip
 
 QUICK = dataclasses.replace(

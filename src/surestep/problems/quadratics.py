@@ -23,10 +23,10 @@ from surestep.rules import (
     Coordinatewise,
     GradientDescent,
     HeavyBall,
+    MetricConjugateGradients,
     Nesterov,
     PreconditionedConjugateGradients,
     Safeguarded,
-    Scaled,
 )
 from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
@@ -173,7 +173,7 @@ def build(config: Config) -> Experiment:
         if config.rule == "residual":
             # Conjugate gradients in a learned metric, from the best classical one on: the loss
             # falls with every iteration.
-            return Scaled(ConjugateGradients(), 0.5 * jnp.log(metric))
+            return MetricConjugateGradients(jnp.log(metric))
         rule = Coordinatewise.create(key)
         careful = GradientDescent(1 / smoothness)
         return rule if config.rule == "paper" else Safeguarded(rule, careful)
@@ -208,10 +208,10 @@ BEST = dataclasses.replace(
     preset="best",
     rule="residual",
     training=TrainingSettings(objective="log", floor=1e-20, through=True),
-    population=PopulationSettings(members=4, steps=250, length=10, rates=(1.0, 0.3, 3.0, 0.1)),
+    population=PopulationSettings(members=4, steps=250, length=5, rates=(1.0, 0.3, 3.0, 0.1)),
     locate=LocateSettings(
-        steps=12_000, learning_rate=0.1, halve_every=1_500, length=(5, 10, 20, 40),
-        check_every=2_000, chunk=500, keep="best",
+        steps=4_000, learning_rate=0.01, halve_every=1_000, length=(5, 10), check_every=1_000,
+        chunk=500, keep="best",
     ),
     sample=SampleSettings(samples=30, length=10),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from surestep.rules.coordinatewise import Coordinatewise
 from surestep.rules.curvature import (
     LBFGS,
     ConjugateGradients,
+    MetricConjugateGradients,
     PreconditionedConjugateGradients,
 )
 from surestep.rules.learned_primal_dual import LearnedPrimalDual
@@ -44,6 +45,7 @@ __all__ = [
     "HeavyBall",
     "LearnedPrimalDual",
     "LearnedSplitting",
+    "MetricConjugateGradients",
     "Nesterov",
     "NesterovPerInstance",
     "Preconditioned",

@@ -105,6 +105,28 @@ class PreconditionedConjugateGradients(ConjugateGradients):
         return self.metric * descent
 
 
+class MetricConjugateGradients(Rule):
+    """Preconditioned conjugate gradients whose metric is learned, as logarithms.
+
+    Whatever the metric, the loss falls with every iteration and the minimiser is found.
+    """
+
+    needs: ClassVar[tuple[Need, ...]] = ("residual",)
+
+    log_metric: Float[Array, " n"]
+
+    def init(self, oracle: Oracle, x: Vector) -> ConjugateState:
+        """As the classical rule."""
+        return self._classical().init(oracle, x)
+
+    def step(self, oracle: Oracle, state: ConjugateState) -> ConjugateState:
+        """As the classical rule."""
+        return self._classical().step(oracle, state)
+
+    def _classical(self) -> PreconditionedConjugateGradients:
+        return PreconditionedConjugateGradients(jnp.exp(self.log_metric))
+
+
 def _ratio(above: Scalar, below: Scalar) -> Scalar:
     # At the exact solution both are 0 and the rule stays where it is.
     return jnp.where(below > 0, above / jnp.where(below > 0, below, 1.0), 0.0)

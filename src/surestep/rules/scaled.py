@@ -22,6 +22,9 @@ class Scaled(Rule):
     Scales of 1 give exactly the inner rule. Other scales make it the same rule in another metric:
     conjugate gradients become preconditioned ones, and a proximal rule takes one step size for
     each coordinate, in the step and in the proximal map, so that minimisers stay its fixed points.
+
+    Learn the scales with pieces as long as the horizon: the inner rule's memory is in scaled
+    coordinates, so a piece that begins later would see another scale as another point.
     """
 
     rule: Rule
