@@ -11,6 +11,7 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Experiment
 from surestep.goal import Goal
 from surestep.planning import CertifySettings
+from surestep.rules.safeguarded import SafeguardSettings
 from surestep.split import SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
@@ -50,6 +51,8 @@ class RunConfig(Generic[Settings]):
     """Sizes of the four data sets."""
     constraint: Constraint = Constraint()
     """Which success probabilities are acceptable."""
+    guard: SafeguardSettings = SafeguardSettings()
+    """When a guarded rule gives way to its fallback."""
     training: TrainingSettings = TrainingSettings()
     """What training makes small, while locating and sampling."""
     imitate: ImitateSettings = ImitateSettings()
@@ -98,6 +101,7 @@ class RunConfig(Generic[Settings]):
             checks.validate()
         self.goal.validate()
         self.constraint.validate(self.sizes.validation)
+        self.guard.validate()
         self.training.validate()
         self.imitate.validate()
         self.population.validate(self.horizon)

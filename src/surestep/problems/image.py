@@ -31,7 +31,6 @@ from surestep.rules import (
     Nesterov,
     NesterovPerInstance,
     PrimalDual,
-    Safeguarded,
 )
 from surestep.split import PriorSet, SplitSizes, TestSet
 from surestep.stages.evaluate import EvaluateSettings
@@ -379,7 +378,7 @@ def build(config: Config) -> Experiment:
             return LearnedPrimalDual.around(PrimalDual(dual_step))
         rule = Convolutional.create(key, height=settings.height, width=settings.width)
         careful = GradientDescent(1 / problem.curvature)
-        return rule if config.rule == "paper" else Safeguarded(rule, careful)
+        return rule if config.rule == "paper" else config.guard.around(rule, careful)
 
     own = config.rule == "residual"
     after = Accuracies(

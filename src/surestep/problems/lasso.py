@@ -26,7 +26,6 @@ from surestep.rules import (
     LearnedSplitting,
     Proximal,
     ProximalGradient,
-    Safeguarded,
     ScaledFista,
 )
 from surestep.split import PriorSet, SplitSizes
@@ -244,7 +243,7 @@ def build(config: Config) -> Experiment:
             # It converges by itself: after its learned iterations it is ADMM.
             return LearnedSplitting.around(ADMM(penalty), times=config.problem.learned_times)
         rule, careful = Proximal.create(key, step_size), ProximalGradient(step_size)
-        return rule if config.rule == "paper" else Safeguarded(rule, careful)
+        return rule if config.rule == "paper" else config.guard.around(rule, careful)
 
     return Experiment(
         problem=problem,

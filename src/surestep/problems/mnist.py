@@ -18,7 +18,7 @@ from surestep.problem import Problem
 from surestep.problems.digits import BUNDLED, Stock, open_stock
 from surestep.randomness import named_key
 from surestep.rule import Rule
-from surestep.rules import LBFGS, Adam, Blended, GradientDescent, Residual, Safeguarded, Started
+from surestep.rules import LBFGS, Adam, Blended, GradientDescent, Residual, Started
 from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
@@ -219,9 +219,9 @@ def build(config: Config) -> Experiment:
         if config.rule == "residual":
             # Adam with learned gains, from a learned start.
             corrected = Residual.around(Adam(rate), dimension, key)
-            return Started.around(Safeguarded(corrected, careful), dimension)
+            return Started.around(config.guard.around(corrected, careful), dimension)
         rule = Blended.create(key, dimension)
-        return rule if config.rule == "paper" else Safeguarded(rule, careful)
+        return rule if config.rule == "paper" else config.guard.around(rule, careful)
 
     def informed(deployed: Rule) -> dict[str, Rule]:
         assert isinstance(deployed, Started)

@@ -22,9 +22,9 @@ from surestep.rules import (
     GradientDescent,
     Preconditioned,
     QuasiNewton,
-    Safeguarded,
     Started,
 )
+from surestep.rules.safeguarded import SafeguardSettings
 from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
@@ -202,10 +202,10 @@ def build(config: Config) -> Experiment:
     def create_rule(key: Array) -> Rule:
         if config.rule == "residual":
             # L-BFGS's direction without its line search, from a learned start.
-            guarded = Safeguarded(QuasiNewton(), careful, factor=10.0, patience=15)
+            guarded = config.guard.around(QuasiNewton(), careful)
             return Started.around(guarded, dimension)
         rule = Preconditioned.create(key, dimension=dimension)
-        return rule if config.rule == "paper" else Safeguarded(rule, careful)
+        return rule if config.rule == "paper" else config.guard.around(rule, careful)
 
     def informed(deployed: Rule) -> dict[str, Rule]:
         assert isinstance(deployed, Started)
@@ -242,6 +242,7 @@ BEST = dataclasses.replace(
     PAPER,
     preset="best",
     rule="residual",
+    guard=SafeguardSettings(factor=10.0, patience=15),
     training=TrainingSettings(objective="log", floor=1e-3),
     population=PopulationSettings(members=4, steps=500, length=10, rates=(1.0, 0.3, 3.0)),
     locate=LocateSettings(

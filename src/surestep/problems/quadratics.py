@@ -26,7 +26,6 @@ from surestep.rules import (
     MetricConjugateGradients,
     Nesterov,
     PreconditionedConjugateGradients,
-    Safeguarded,
 )
 from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
@@ -176,7 +175,7 @@ def build(config: Config) -> Experiment:
             return MetricConjugateGradients(jnp.log(metric))
         rule = Coordinatewise.create(key)
         careful = GradientDescent(1 / smoothness)
-        return rule if config.rule == "paper" else Safeguarded(rule, careful)
+        return rule if config.rule == "paper" else config.guard.around(rule, careful)
 
     return Experiment(
         problem=problem,

@@ -26,7 +26,7 @@ from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.proximal import Proximal
 from surestep.rules.quasi_newton import QuasiNewton
 from surestep.rules.residual import Residual
-from surestep.rules.safeguarded import Safeguarded
+from surestep.rules.safeguarded import Safeguarded, SafeguardSettings
 from surestep.rules.scaled import Scaled
 from surestep.rules.splitting import ADMM, PrimalDual
 from surestep.rules.started import Started
@@ -55,6 +55,7 @@ __all__ = [
     "ProximalGradient",
     "QuasiNewton",
     "Residual",
+    "SafeguardSettings",
     "Safeguarded",
     "Scaled",
     "ScaledFista",

@@ -1,5 +1,6 @@
 """Safeguards as part of the rule, so that a certificate covers them."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +13,34 @@ from surestep.oracle import Oracle, Vector
 from surestep.rule import GradientRule, GradientState, Need, Rule, State, hyper_of
 
 _LONGEST_BURST = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class SafeguardSettings:
+    """When a guarded rule gives way to its fallback."""
+
+    factor: float = 100.0
+    """How many times the best loss the current one may be."""
+    patience: int = 30
+    """Iterations without a sufficient decrease that are allowed."""
+    decrease: float = 1e-3
+    """The share by which a loss must fall to count as a sufficient decrease."""
+
+    def validate(self) -> None:
+        """Refuse numbers that make no sense."""
+        _require(self.factor, self.patience, self.decrease)
+
+    def around(self, rule: Rule, fallback: Rule) -> "Safeguarded":
+        """The rule inside a safeguard with these numbers."""
+        return Safeguarded(rule, fallback, self.factor, self.patience, self.decrease)
+
+
+def _require(factor: float, patience: int, decrease: float) -> None:
+    if not factor >= 1 or patience < 1 or not 0 < decrease < 1:
+        raise ConfigurationError(
+            "a safeguard needs a factor and a patience of at least 1 and a decrease between 0 and "
+            f"1, not {factor}, {patience} and {decrease}"
+        )
 
 
 class Watch(eqx.Module):
@@ -74,11 +103,7 @@ class Safeguarded(Rule):
 
     def __check_init__(self) -> None:
         """Refuse numbers that make no sense, and a fallback that would be trained."""
-        if not self.factor >= 1 or self.patience < 1 or not 0 < self.decrease < 1:
-            raise ConfigurationError(
-                "a safeguard needs a factor and a patience of at least 1 and a decrease between 0 "
-                f"and 1, not {self.factor}, {self.patience} and {self.decrease}"
-            )
+        _require(self.factor, self.patience, self.decrease)
         if hyper_of(self.fallback).size:
             raise ConfigurationError(
                 f"a safeguard's fallback must have nothing to learn: the numbers of "
