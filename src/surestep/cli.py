@@ -25,7 +25,7 @@ INTERRUPTED = 130
 USAGE = """\
 surestep: learn an optimization algorithm for a family of problems, with a certificate.
 
-  surestep run PROBLEM [--preset tiny|quick|paper] [--seed N] [--out DIR] [settings]
+  surestep run PROBLEM [--preset tiny|quick|paper|best] [--seed N] [--out DIR] [settings]
       learn, certify, evaluate and draw; on an existing DIR, go on where it stopped
   surestep run PROBLEM --preset P --help
       every setting of that preset, with its value
