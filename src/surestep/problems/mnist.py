@@ -287,13 +287,15 @@ QUICK = dataclasses.replace(
     horizon=100,
     block=1,
     sizes=SplitSizes(prior=25, validation=48, train=40, test=15),
-    training=TrainingSettings(),
     population=PopulationSettings(),
-    locate=LocateSettings(steps=4_000, check_every=2_000, chunk=500),
-    sample=SampleSettings(samples=3),
+    locate=LocateSettings(
+        steps=800, learning_rate=3e-4, halve_every=400, length=(5,), check_every=400, chunk=200,
+        keep="best",
+    ),
+    sample=SampleSettings(samples=3, length=5),
     constraint=Constraint(lower=0.85, width=0.2),
     # L-BFGS takes longer to compile than all the rest.
-    evaluate=EvaluateSettings(limit=200, baselines=("Adam",)),
+    evaluate=EvaluateSettings(limit=200, baselines=("Adam",), shifted=5),
 )
 
 TINY = dataclasses.replace(
@@ -304,6 +306,7 @@ TINY = dataclasses.replace(
     ),
     goal=Goal(scale=0.5, exponent=1.0),
     horizon=10,
+    training=TrainingSettings(),
     sizes=SplitSizes(prior=64, validation=64, train=16, test=8),
     locate=LocateSettings(steps=200, learning_rate=1e-3, check_every=200, chunk=200),
     sample=SampleSettings(samples=2),
