@@ -289,7 +289,12 @@ QUICK = dataclasses.replace(
     sizes=SplitSizes(prior=25, validation=48, train=40, test=15),
     population=PopulationSettings(),
     locate=LocateSettings(
-        steps=800, learning_rate=3e-4, halve_every=400, length=(5,), check_every=400, chunk=200,
+        steps=800,
+        learning_rate=3e-4,
+        halve_every=400,
+        length=(5,),
+        check_every=400,
+        chunk=200,
         keep="best",
     ),
     sample=SampleSettings(samples=3, length=5),
