@@ -1,11 +1,28 @@
 """What tests share: float64, small tasks, and a counter of compilations."""
 
 import contextlib
+import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import pytest
+
+_MAPS = Path("/proc/self/maps")
+_MANY_MAPS = 25_000
+"""Linux allows a process 65 530 memory maps by default, and every compiled program takes some."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_compiled_programs() -> Iterator[None]:
+    """Forget compiled programs before there are so many that compiling one more would crash."""
+    yield
+    if _MAPS.exists() and _MAPS.read_text().count("\n") > _MANY_MAPS:
+        jax.clear_caches()
+        eqx.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

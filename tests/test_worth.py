@@ -26,6 +26,7 @@ def evaluated(seconds, missed=None, external=None):
         "external_seconds": outside * np.ones((1, 1, 4)),
         "external_losses": np.zeros((len(outside), 1, 4)),
         "references": np.zeros(4),
+        "targets": np.full((1, 4), 0.1),
         "accuracies": [0.1],
     }
     return Evaluated(**values)

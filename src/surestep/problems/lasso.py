@@ -83,6 +83,11 @@ class LassoSettings:
             raise ConfigurationError(
                 f"problem.weights must be a rising range of positive numbers, not {self.weights}"
             )
+        if not self.accuracies or self.learned_times < 1:
+            raise ConfigurationError(
+                "problem.accuracies must not be empty and problem.learned_times at least 1, not "
+                f"{self.accuracies} and {self.learned_times}"
+            )
         self.admm.validate("problem.admm")
         if self.admm_iterations < 1:
             raise ConfigurationError(
