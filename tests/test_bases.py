@@ -12,11 +12,13 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies
 from surestep.problem import draw, working_precision
 from surestep.problems.lasso import Lasso, LassoSettings
+from surestep.problems.quadratics import QuadraticsSettings
 from surestep.randomness import named_key
 from surestep.rollout import Rollout, rollouts
 from surestep.rule import Rule, hyper_of, require_fit
 from surestep.rules import (
     LBFGS,
+    ConjugateGradients,
     LearnedPrimalDual,
     MetricConjugateGradients,
     PreconditionedConjugateGradients,
@@ -67,6 +69,20 @@ def test_a_learned_metric_is_a_metric_of_conjugate_gradients():
     found, expected = run(learned, QUADRATICS, 12), run(classical, QUADRATICS, 12)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-9, atol=1e-20)
     assert np.all(np.diff(found.losses, axis=1) <= 1e-18)
+
+
+def test_conjugate_gradients_stay_at_the_minimum_however_long_they_run():
+    """Their recurrences go on shrinking there, down to noise that led to losses of 1e143."""
+    hard = problems.build(
+        dataclasses.replace(
+            problems.preset("quadratics", "tiny"), problem=QuadraticsSettings(dimension=40)
+        )
+    )
+    metric = hard.baselines["preconditioned CG"]
+    for rule in (metric, ConjugateGradients()):
+        losses = np.asarray(run(rule, hard.problem, 3000).losses)
+        assert np.all(losses[:, -1] < 1e-18)
+        assert np.all(losses[:, 1:] <= losses[:, :-1] * (1 + 1e-8))
 
 
 def test_a_proximal_gradient_step_is_that_of_numpy_and_monotone():

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Scalar
@@ -62,6 +63,7 @@ class ConjugateGradients(Rule):
     """Conjugate gradients for linear least squares (the CGLS recurrence).
 
     One product with the matrix and one with its transpose per iteration: counted as a gradient.
+    The loss never rises by more than rounding, however long it is iterated.
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("residual",)
@@ -87,7 +89,15 @@ class ConjugateGradients(Rule):
         steepest = self.scaled(descent)
         turn = _ratio(jnp.vdot(descent, steepest), squared)
         direction = steepest + turn * state.direction
-        return ConjugateState(x, oracle.value(x), residual, descent, direction)
+        moved = ConjugateState(x, oracle.value(x), residual, descent, direction)
+        # The loss falls with every step, up to rounding. Once it does not, the recurrences have
+        # run ahead of the point and would, in the end, lead anywhere: the rule stays and begins
+        # anew, from steepest descent.
+        falls = moved.value <= (1 + 1e-9) * state.value
+        waits = ConjugateState(
+            state.x, state.value, state.residual, state.descent, self.scaled(state.descent)
+        )
+        return jax.tree.map(lambda new, old: jnp.where(falls, new, old), moved, waits)
 
 
 class PreconditionedConjugateGradients(ConjugateGradients):
