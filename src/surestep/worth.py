@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from surestep.stages.evaluate import Evaluated
 
-TRAINING = ("imitate", "population", "locate", "sample")
+TRAINING = ("minima", "imitate", "population", "locate", "sample")
 """The stages whose time is the price of a rule; certifying comes on top, if it is wanted."""
 
 
