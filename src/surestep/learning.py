@@ -26,7 +26,7 @@ from surestep.randomness import named_key
 from surestep.recertify import charge
 from surestep.records import to_json
 from surestep.rollout import Reached, Rollout, reach_each, rollouts
-from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
+from surestep.rule import Rule, require_fit, solver_fingerprint, with_hyper
 from surestep.rules import GradientDescent
 from surestep.split import Split
 from surestep.stages.certify import Certified, certify
@@ -39,6 +39,7 @@ from surestep.stages.shift import Shifted, evaluate_shifted, require_same_form
 from surestep.statements import issue
 from surestep.store import NoCheckpoint, RunFolder, axes, write_text
 from surestep.task import Task
+from surestep.training import hyper_at
 from surestep.worth import BreakEven, break_even, training_seconds
 
 Result = TypeVar("Result")
@@ -274,7 +275,7 @@ def _fix_plan(folder: RunFolder, plan: Plan) -> None:
 
 def _at(rule: Rule, hyper: np.ndarray, task: Task) -> Rule:
     with working_precision(task.problem):
-        return with_hyper(rule, jnp.asarray(hyper, hyper_of(rule).dtype))
+        return with_hyper(rule, hyper_at(rule, hyper))
 
 
 def _kept(

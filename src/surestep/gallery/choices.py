@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -12,12 +11,12 @@ from surestep.problem import working_precision
 from surestep.progress import Reporter
 from surestep.randomness import named_key
 from surestep.report.figures import Figure, iterations_panel
-from surestep.rule import Rule, hyper_of, with_hyper
+from surestep.rule import Rule, with_hyper
 from surestep.split import Split
 from surestep.stages.imitate import imitate
 from surestep.stages.locate import LocateSettings, locate
 from surestep.task import Task
-from surestep.training import Restarts
+from surestep.training import Restarts, hyper_at
 from surestep.trajectory import TrainingSettings
 
 CHOICES: dict[str, tuple[TrainingSettings, Restarts]] = {
@@ -42,7 +41,7 @@ def design_choices(seed: int, report: Reporter, preset: str = "quick") -> Figure
         first = imitate(
             config.imitate, task, rule, experiment.teacher, split.prior, seed, report
         ).hyper
-        rule = with_hyper(rule, jnp.asarray(first, hyper_of(rule).dtype))
+        rule = with_hyper(rule, hyper_at(rule, first))
     steps = tuple(range(2 * config.horizon + 1))
     curves = {
         name: _trained(
@@ -88,5 +87,5 @@ def _trained(
 ) -> Float[np.ndarray, "instance iteration"]:
     found = locate(settings, task, rule, split.prior, split.validation, seed, report=report)
     with working_precision(task.problem):
-        trained = with_hyper(rule, jnp.asarray(found.hyper, hyper_of(rule).dtype))
+        trained = with_hyper(rule, hyper_at(rule, found.hyper))
     return task.losses(trained, split.test, steps)
