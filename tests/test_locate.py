@@ -194,7 +194,7 @@ def test_several_lengths_serve_for_equal_parts_of_the_steps(steps, counts, monke
 
 def test_of_the_checked_rules_the_best_is_kept(monkeypatch):
     verdicts = Verdicts([True] * 4).install(monkeypatch)
-    merits = iter([3.0, 1.0, 2.0, 1.0])
+    merits = iter([3.0, 1.0, 1.4, 1.0])
     monkeypatch.setattr(locate_module, "merit", lambda *_: next(merits))
     settings = changed(SHORT, keep="best")
     found = locate(settings, EASY, RULE, SPLIT.prior, SPLIT.validation, 0)
@@ -204,6 +204,25 @@ def test_of_the_checked_rules_the_best_is_kept(monkeypatch):
     np.testing.assert_array_equal(found.hyper, verdicts.checked[1])
     # Training went on from where it was, not from the best.
     assert np.abs(verdicts.checked[3] - verdicts.checked[1]).max() > 30 * SHORT.learning_rate
+
+
+def test_a_rule_that_training_has_spoiled_goes_back_and_on_more_slowly(monkeypatch):
+    verdicts = Verdicts([True] * 4).install(monkeypatch)
+    merits = iter([3.0, 1.0, 1.6, 0.0])
+    monkeypatch.setattr(locate_module, "merit", lambda *_: next(merits))
+    rates, train = [], locate_module._train
+
+    def spy(*arguments):
+        rates.append(np.asarray(arguments[5]))
+        return train(*arguments)
+
+    monkeypatch.setattr(locate_module, "_train", spy)
+    locate(changed(SHORT, keep="best"), EASY, RULE, SPLIT.prior, SPLIT.validation, 0)
+    # Twenty small steps from the best, not forty.
+    first = np.abs(verdicts.checked[1] - verdicts.checked[0]).max()
+    assert np.abs(verdicts.checked[3] - verdicts.checked[1]).max() <= 0.75 * first
+    np.testing.assert_allclose(rates[4], rates[0] / 2)
+    np.testing.assert_array_equal(rates[3], rates[0])
 
 
 def test_the_best_outside_of_the_constraint_does_not_count(monkeypatch):

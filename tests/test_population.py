@@ -65,10 +65,11 @@ class Spy:
     """Notes the sizes of rounds and the learning rates in them."""
 
     def __init__(self, train):
-        self.train, self.rounds = train, []
+        self.train, self.rounds, self.pupils = train, [], []
 
     def __call__(self, pupils, rule, problem, material, keys, rates, steps, length, horizon):
         self.rounds.append((np.asarray(rates), steps, length))
+        self.pupils.append(pupils)
         return self.train(pupils, rule, problem, material, keys, rates, steps, length, horizon)
 
 
@@ -107,11 +108,37 @@ def test_rates_are_dealt_out_and_rounds_double(contest):
     chosen, rounds = contest
     took_part = ~np.isnan(chosen.merits)
     assert [steps for _, steps, _ in rounds] == [3, 6, 12, 24]
-    dealt = LOCATING.learning_rate * np.array([(1.0, 3.0, 0.1)[i % 3] for i in range(16)])
+    dealt = np.array([(1.0, 3.0, 0.1)[i % 3] for i in range(16)])
     for number, (rates, _, length) in enumerate(rounds):
-        np.testing.assert_allclose(rates, dealt[took_part[number + 1]])
+        expected = LOCATING.learning_rate * (dealt / 2.0 ** spoiled_before(chosen, number))
+        np.testing.assert_allclose(rates, expected[took_part[number + 1]])
         assert length == 1
-    assert chosen.rate == (1.0, 3.0, 0.1)[chosen.member % 3]
+    dealt = dealt / 2.0 ** spoiled_before(chosen, 4)
+    assert chosen.rate == pytest.approx(dealt[chosen.member])
+
+
+def spoiled_before(chosen, number):
+    """How often every member had become half a power of ten worse than its best by a round."""
+    merits = chosen.merits[: number + 1]
+    best = np.fmin.accumulate(merits, axis=0)
+    return np.sum(merits[1:] > best[1:] + 0.5, axis=0)
+
+
+def test_whom_training_spoils_goes_back_to_its_best_and_on_more_slowly():
+    """A rate that makes any rule diverge in the first round: nobody may start from there."""
+    with pytest.MonkeyPatch.context() as patch:
+        spy = Spy(population._train)
+        patch.setattr(population, "_train", spy)
+        settings = PopulationSettings(members=4, steps=3, rates=(1e3,), instances=8)
+        good = [Momentum(jnp.asarray([1e-4, 0.1 * i])) for i in range(4)]
+        chosen = compete(settings, good)
+    assert np.all(chosen.merits[1] > chosen.merits[0] + 0.5)
+    np.testing.assert_allclose(spy.rounds[1][0], LOCATING.learning_rate * 1e3 / 2)
+    before, returned = spy.pupils[1], np.sort(chosen.merits[0])[:2]
+    found = [merit(TASK, with_hyper(good[0], hyper), FEW) for hyper in before.hyper]
+    np.testing.assert_allclose(np.sort(found), returned, rtol=1e-9)
+    assert not np.any(before.optimizer.mu)
+    assert chosen.hyper.tolist() == good[chosen.member].numbers.tolist()
 
 
 def test_members_without_a_gradient_that_works_do_not_win(contest):

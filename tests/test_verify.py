@@ -21,6 +21,7 @@ from surestep.stages.certify import Certified, paper_posterior
 from surestep.stages.sample import Sampled
 from surestep.statements import issue
 from surestep.store import RunFolder
+from surestep.task import Task
 from surestep.verify import verify
 from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK, changed
 
@@ -240,6 +241,46 @@ def test_an_interrupted_certificate_is_charged(run, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         again(run, TrainSet.draw(PROBLEM, 20, 5))
     assert len(read_charges(run)) == 2
+
+
+def test_an_interrupted_certificate_goes_on_and_is_charged_once(run, monkeypatch):
+    fresh = TrainSet.draw(PROBLEM, 20, 5)
+    alone, _ = again(run, fresh)
+    assert alone.epsilon == 0.05
+    # The same on instances of their own: stopped after two of the three samples.
+    other = TrainSet.draw(PROBLEM, 20, 6)
+    observe, seen = Task.observe, []
+
+    def stopping(task, rule, data, *rest):
+        seen.append(rule)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return observe(task, rule, data, *rest)
+
+    monkeypatch.setattr(Task, "observe", stopping)
+    monkeypatch.setattr("surestep.stages.certify.time", Clock())
+    with pytest.raises(KeyboardInterrupt):
+        again(run, other)
+    seen.clear()
+    finished, place = again(run, other)
+    assert len(seen) == 2  # the sample that was left, and the opponent
+    assert finished.epsilon == 0.05
+    assert len(read_charges(run)) == 3
+    assert not list(place.glob("*partial*"))
+    # Now that it has been seen, the same instances cost again.
+    seen.clear()
+    seen.extend([None] * 3)
+    assert again(run, other)[0].epsilon == pytest.approx(0.1)
+
+
+class Clock:
+    """A minute passes whenever it is looked at."""
+
+    now = 0.0
+
+    def monotonic(self):
+        self.now += 60
+        return self.now
 
 
 def test_instances_from_a_file(run, tmp_path, capfd):

@@ -82,7 +82,7 @@ def certify_again(
 ) -> tuple[Certificate, Path]:
     """Certify a run's trained rule on other instances, without training anything.
 
-    Returns the certificate and the folder it was written to, inside the run's own.
+    A certificate that was interrupted is gone on with, and charged once. Returns the certificate and the folder it was written to, inside the run's own.
     """
     if not folder.has("sample"):
         raise RunFolderError(f"{folder.path} has no trained rule yet: finish the run first")
@@ -102,24 +102,40 @@ def certify_again(
                 "was chosen by cannot certify it"
             )
     charges = read_charges(folder)
-    spent = sum(c.epsilon for c in charges if fresh & set(c.instances))
+    begun = _unfinished(folder, charges, fresh, epsilon)
+    spent = sum(c.epsilon for c in charges if fresh & set(c.instances) and c is not begun)
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
     opponents = choose_opponents(settings, experiment)
     plan = plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
-    place = folder.path / "certificates" / str(len(charges))
+    name = str(len(charges)) if begun is None else begun.certificate
+    place = folder.path / "certificates" / name
     # Charged before the instances are looked at: an interrupted certificate has seen them too.
     write_text(place / "plan.json", to_json(plan))
     charge(folder, place.name, epsilon, train)
     with working_precision(experiment.problem):
         rule = experiment.create_rule(named_key(config.seed, "rule"))
-    found = certify(plan, task, rule, prior, opponents, train, report=report)
+    results = RunFolder(place)
+    checkpoint = results.checkpoint("certify")
+    found = certify(plan, task, rule, prior, opponents, train, checkpoint, report)
     with working_precision(experiment.problem):
         deployed = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
     document = issue(config.name, plan, deployed, found, dataclasses.replace(split, train=train))
-    RunFolder(place).save("certify", found)
+    results.save("certify", found)
     document.save(place / "certificate.json")
     return document, place
+
+
+def _unfinished(
+    folder: RunFolder, charges: list[Charge], instances: set[str], epsilon: float
+) -> Charge | None:
+    """The charge of a certificate on exactly these instances that nobody has seen yet."""
+    for entry in charges:
+        place = folder.path / "certificates" / entry.certificate
+        same = set(entry.instances) == instances and entry.epsilon == epsilon
+        if same and (place / "plan.json").exists() and not (place / "certificate.json").exists():
+            return entry
+    return None
 
 
 def certify_rule(

@@ -27,6 +27,9 @@ from surestep.trajectory import (
 
 Restarts = Literal["random", "fixed"]
 
+SPOILED = 0.5
+"""By how many powers of ten a rule must have become worse than its best for training to go back."""
+
 
 class Pupil(eqx.Module):
     """A hyper under training: the optimizer's memory, and where its trajectory stands."""

@@ -3,7 +3,8 @@
 The paper's procedure to locate the prior: stochastic minimisation of the ratio of consecutive
 losses along randomised trajectories. Every so often the success probability is estimated on the
 validation set. Before the constraint has ever been met, training just goes on; afterwards a point
-that fails it is given up and training returns to the last point that met it.
+that fails it is given up and training returns to the last point that met it. Where the best point
+is kept instead, training also returns to it, with half the learning rate, once it has spoiled it.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from surestep.rule import Rule, hyper_of, with_hyper
 from surestep.split import PriorSet, ValidationSet
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
-from surestep.training import Pupil, Restarts, enrol, merit, train
+from surestep.training import SPOILED, Pupil, Restarts, enrol, merit, train
 from surestep.trajectory import Material
 
 
@@ -101,6 +102,8 @@ class _Learning(eqx.Module):
     met: Bool[Array, ""]
     kept: Int[Array, ""]
     best: Float[Array, ""]
+    slowed: Float[Array, ""]
+    """Factor of the learning rate: halved whenever training has spoiled the rule."""
     steps: Int[Array, ""]
     skipped: Int[Array, ""]
     objectives: Float[Array, " chunk"]
@@ -145,7 +148,7 @@ def locate(
             for end in ends[np.searchsorted(ends, done, side="right") :]:
                 key = named_key(seed, "locate", int(end))
                 chunk = int(np.searchsorted(ends, end))
-                rates = settings.rates(done, int(end) - done)
+                rates = learning.slowed * settings.rates(done, int(end) - done)
                 pupil, mean, skipped = _train(
                     learning.pupil, rule, task.problem, material, key, rates,
                     settings.length_at(done), task.horizon, settings.restarts,
@@ -199,6 +202,7 @@ def _begin(
         met=jnp.zeros((), bool),
         kept=jnp.zeros((), jnp.int32),
         best=jnp.asarray(jnp.inf),
+        slowed=jnp.ones(()),
         steps=jnp.zeros((), jnp.int32),
         skipped=jnp.zeros((), jnp.int32),
         objectives=jnp.full((len(_chunk_ends(settings)),), jnp.nan),
@@ -228,9 +232,13 @@ def _after_check(
     number = _check_ends(settings).index(int(learning.steps))
     counts = jnp.asarray([estimate.successes, estimate.trials], jnp.int32)
     learning = dataclasses.replace(learning, checks=learning.checks.at[number].set(counts))
+    spoiled = False
     if estimate.inside:
-        if settings.keep == "best" and found >= float(learning.best):
+        worse = settings.keep == "best" and found >= float(learning.best)
+        spoiled = worse and found > float(learning.best) + SPOILED
+        if worse and not spoiled:
             return learning
+    if estimate.inside and not spoiled:
         return dataclasses.replace(
             learning,
             inside=learning.pupil,
@@ -244,7 +252,8 @@ def _after_check(
     back = with_hyper(rule, learning.inside.hyper)
     trajectory = _enrol(back, task.problem, material, key).trajectory
     returned = Pupil(learning.inside.hyper, learning.inside.optimizer, trajectory)
-    return dataclasses.replace(learning, pupil=returned)
+    slowed = learning.slowed * (0.5 if spoiled else 1.0)
+    return dataclasses.replace(learning, pupil=returned, slowed=slowed)
 
 
 def _checks(task: Task, learning: _Learning) -> list[SuccessEstimate]:

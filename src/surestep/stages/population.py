@@ -3,7 +3,8 @@
 Training a rule is a lottery: of equal seeds, some end four orders of magnitude better than others.
 So several are imitated and trained in one compiled program, and successive halving decides on the
 prior set alone who goes on: after every round the better half stays, and the next round is twice
-as long. The winner goes on to be located.
+as long. Training can also spoil a rule: who has become much worse than its best goes back there,
+and on more slowly. The winner goes on to be located.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from surestep.stages.imitate import ImitateSettings, imitate
 from surestep.stages.locate import LocateSettings, require_lengths
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
-from surestep.training import Pupil, enrol, merit, train
+from surestep.training import SPOILED, Pupil, enrol, merit, train
 from surestep.trajectory import Material
 
 
@@ -73,7 +74,7 @@ class Chosen:
     a number where a member was out."""
     member: int
     rate: float
-    """The winner's factor of the learning rate."""
+    """The winner's factor of the learning rate, at the end."""
 
 
 class _Competition(eqx.Module):
@@ -82,6 +83,7 @@ class _Competition(eqx.Module):
     pupils: Pupil
     best: Float[Array, "member d"]
     best_merits: Float[Array, " member"]
+    rates: Float[Array, " member"]
     merits: Float[Array, "round member"]
     done: Array
 
@@ -107,7 +109,6 @@ def choose(
     with working_precision(task.problem):
         material = task.material(data)
         few = _first(data, settings.instances)
-        rates = locating.learning_rate * np.array([settings.rate(i) for i in range(len(rules))])
         hypers = _taught(imitating, task, rules, teacher, data, seed)
         competition = _begin(hypers, template, task, material, settings, few, seed)
         competition = checkpoint.load(competition) or competition
@@ -117,15 +118,16 @@ def choose(
                 alive = _alive(competition, number)
                 steps = settings.steps * 2**number
                 key = named_key(seed, "population", number)
-                pupils, _ = _train(
+                pupils = _train(
                     jax.tree.map(lambda leaf: leaf[alive], competition.pupils),  # noqa: B023
                     template, task.problem, material, jax.random.split(key, len(alive)),
-                    jnp.asarray(rates[alive]), steps, settings.length, task.horizon,
+                    locating.learning_rate * competition.rates[alive], steps, settings.length, task.horizon,
                 )  # fmt: skip
                 competition = _judged(competition, pupils, alive, number, template, task, few)
+                competition = _returned(competition, alive, template, task, material, key)
                 checkpoint.save(competition)
                 bar.advance(1, f"best 1e{np.nanmin(competition.merits[number + 1]):.2f}")
-    return _winner(competition, settings)
+    return _winner(competition)
 
 
 def _first(data: PriorSet, number: int) -> PriorSet:
@@ -170,6 +172,7 @@ def _begin(
         pupils=_enrol(rule, task.problem, material, hypers, keys),
         best=hypers,
         best_merits=merits,
+        rates=jnp.asarray([settings.rate(i) for i in range(members)]),
         merits=history.at[0].set(merits),
         done=jnp.zeros((), jnp.int32),
     )
@@ -191,14 +194,12 @@ def _train(
     steps: int,
     length: int,
     horizon: int,
-) -> tuple[Pupil, Float[Array, " member"]]:
+) -> Pupil:
     """One round: every member by itself, all in one program."""
 
-    def one(pupil: Pupil, key: Array, rate: Array) -> tuple[Pupil, Array]:
-        trained, mean, _ = train(
-            pupil, rule, problem, material, key, jnp.full(steps, rate), length, horizon, "random"
-        )
-        return trained, mean
+    def one(pupil: Pupil, key: Array, rate: Array) -> Pupil:
+        rates = jnp.full(steps, rate)
+        return train(pupil, rule, problem, material, key, rates, length, horizon, "random")[0]
 
     return jax.vmap(one)(pupils, keys, rates)
 
@@ -226,10 +227,9 @@ def _judged(
     found = jnp.asarray([merit(task, with_hyper(rule, hyper), few) for hyper in pupils.hyper])
     better = found < competition.best_merits[alive]
     best = jnp.where(better[:, None], pupils.hyper, competition.best[alive])
-    return _Competition(
-        pupils=jax.tree.map(
-            lambda whole, part: whole.at[alive].set(part), competition.pupils, pupils
-        ),
+    return dataclasses.replace(
+        competition,
+        pupils=_put(competition.pupils, alive, pupils),
         best=competition.best.at[alive].set(best),
         best_merits=competition.best_merits.at[alive].min(found),
         merits=competition.merits.at[number + 1, alive].set(found),
@@ -237,11 +237,37 @@ def _judged(
     )
 
 
-def _winner(competition: _Competition, settings: PopulationSettings) -> Chosen:
+def _returned(
+    competition: _Competition,
+    alive: np.ndarray,
+    rule: Rule,
+    task: Task,
+    material: Material,
+    key: Array,
+) -> _Competition:
+    """Whom training has spoiled is put back to its best, with half its learning rate."""
+    now = np.asarray(competition.merits)[int(competition.done)]
+    spoiled = alive[now[alive] > np.asarray(competition.best_merits)[alive] + SPOILED]
+    if not len(spoiled):
+        return competition
+    keys = jax.random.split(jax.random.fold_in(key, 1), len(spoiled))
+    fresh = _enrol(rule, task.problem, material, competition.best[spoiled], keys)
+    return dataclasses.replace(
+        competition,
+        pupils=_put(competition.pupils, spoiled, fresh),
+        rates=competition.rates.at[spoiled].multiply(0.5),
+    )
+
+
+def _put(everyone: Pupil, members: np.ndarray, changed: Pupil) -> Pupil:
+    return jax.tree.map(lambda whole, part: whole.at[members].set(part), everyone, changed)
+
+
+def _winner(competition: _Competition) -> Chosen:
     member = int(np.argmin(np.asarray(competition.best_merits)))
     return Chosen(
         hyper=np.asarray(competition.best[member]),
         merits=np.asarray(competition.merits, np.float64),
         member=member,
-        rate=settings.rate(member),
+        rate=float(competition.rates[member]),
     )
