@@ -82,7 +82,8 @@ def certify_again(
 ) -> tuple[Certificate, Path]:
     """Certify a run's trained rule on other instances, without training anything.
 
-    A certificate that was interrupted is gone on with, and charged once. Returns the certificate and the folder it was written to, inside the run's own.
+    A certificate that was interrupted is gone on with, and charged once. Returns the certificate
+    and the folder it was written to, inside the run's own.
     """
     if not folder.has("sample"):
         raise RunFolderError(f"{folder.path} has no trained rule yet: finish the run first")

@@ -121,7 +121,8 @@ def choose(
                 pupils = _train(
                     jax.tree.map(lambda leaf: leaf[alive], competition.pupils),  # noqa: B023
                     template, task.problem, material, jax.random.split(key, len(alive)),
-                    locating.learning_rate * competition.rates[alive], steps, settings.length, task.horizon,
+                    locating.learning_rate * competition.rates[alive], steps, settings.length,
+                    task.horizon,
                 )  # fmt: skip
                 competition = _judged(competition, pupils, alive, number, template, task, few)
                 competition = _returned(competition, alive, template, task, material, key)
