@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from surestep.experiment import Accuracies, Experiment, External
     from surestep.goal import Goal
     from surestep.learning import Learned, learn
+    from surestep.own.fit import fit
     from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem
     from surestep.report import summary, write_report
     from surestep.rule import GradientRule, Rule
@@ -44,6 +45,7 @@ _HOMES = {
     "TestSet": "split",
     "TrainSet": "split",
     "ValidationSet": "split",
+    "fit": "own.fit",
     "learn": "learning",
     "summary": "report",
     "write_report": "report",
@@ -74,6 +76,7 @@ __all__ = [
     "TrainSet",
     "ValidationSet",
     "__version__",
+    "fit",
     "learn",
     "summary",
     "write_report",
@@ -81,6 +84,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "proxes":
+        return importlib.import_module("surestep.proxes")
     if name not in _HOMES:
         raise AttributeError(f"module 'surestep' has no attribute {name!r}")
     return getattr(importlib.import_module(f"surestep.{_HOMES[name]}"), name)

@@ -16,7 +16,7 @@ def check_problem(problem: Problem, thetas: Theta, block: int) -> None:
 
     Every instance of the set is looked at, at the problem's start.
     """
-    name = type(problem).__name__
+    name = str(getattr(problem, "name", type(problem).__name__))
     theta = instance(thetas, 0)
     start = problem.start(theta)
     shape = eqx.filter_eval_shape(problem.loss, start, theta)

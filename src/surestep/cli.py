@@ -29,6 +29,12 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       learn, certify, evaluate and draw; on an existing DIR, go on where it stopped
   surestep run PROBLEM --preset P --help
       every setting of that preset, with its value
+  surestep new my_problem.py
+      write a commented file to start from, for a family of your own
+  surestep check my_problem.py[:NAME]
+      what is wrong or slow with a problem of your own, and what to change
+  surestep run my_problem.py[:NAME] [--budget 2m] [--seed N] [--out DIR] [settings]
+      the same as for the problems that come along, with a rule that is picked for yours
   surestep resume DIR
       go on with a run that was interrupted
   surestep list
@@ -59,6 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     commands = {
         "run": _run,
+        "new": _new,
+        "check": _check,
         "resume": _resume,
         "list": _list,
         "verify": _verify,
@@ -115,11 +123,64 @@ def _run(arguments: list[str]) -> int:
             return 0
         raise ConfigurationError("say which problem to run: surestep run PROBLEM (surestep list)")
     from surestep import problems  # noqa: PLC0415
+    from surestep.own.files import is_file  # noqa: PLC0415
     from surestep.store import RunFolder  # noqa: PLC0415
 
+    if is_file(known.problem):
+        return _run_file(known.problem, known.out, rest)
     config = _overridden(problems.preset(known.problem, known.preset), rest)
     default = Path("runs") / f"{config.name}-{config.preset}-seed{config.seed}"
     return _carry_out(config, RunFolder(known.out or default))
+
+
+def _run_file(spec: str, out: Path | None, arguments: list[str]) -> int:
+    parser = _Parser(prog=f"surestep run {spec}", add_help=False, allow_abbrev=False)
+    parser.add_argument("--budget", default="2m")
+    parser.add_argument("--seed", type=int, default=0)
+    known, rest = parser.parse_known_args(arguments)
+    from surestep import problems  # noqa: PLC0415
+    from surestep.own.files import absolute, title  # noqa: PLC0415
+    from surestep.own.fit import configure_file, seconds  # noqa: PLC0415
+    from surestep.store import RunFolder  # noqa: PLC0415
+
+    if not 0 <= known.seed < 2**31:
+        raise ConfigurationError(f"--seed must be a whole number from 0 to 2^31 - 1: {known.seed}")
+    budget = seconds(known.budget)
+    folder = RunFolder(out or Path("runs") / f"{title(spec).replace(':', '-')}-seed{known.seed}")
+    if folder.config_path.exists():
+        # What was measured and chosen when the run began stays as it is.
+        config = problems.read_config(folder)
+        if getattr(config.problem, "file", None) != absolute(spec) or config.seed != known.seed:
+            raise ConfigurationError(
+                f"{folder.path} holds a run of another problem or seed: choose another --out"
+            )
+    else:
+        _reporter().say(f"{title(spec)}: solving a few instances to see what suits them")
+        config = configure_file(spec, budget, known.seed)
+    return _carry_out(_overridden(config, rest), folder)
+
+
+def _new(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep new", allow_abbrev=False)
+    parser.add_argument("file", type=Path, help="where to write it, like my_problem.py")
+    path = parser.parse_args(arguments).file
+    from surestep.own.starter import write_starter  # noqa: PLC0415
+
+    write_starter(path)
+    print(f"{path} is written. Next: surestep check {path}, then surestep run {path}")
+    return 0
+
+
+def _check(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep check", allow_abbrev=False)
+    parser.add_argument("problem", help="a file, like my_problem.py or my_problem.py:problem")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    from surestep.own.doctor import check_file  # noqa: PLC0415
+
+    for line in check_file(given.problem, given.seed):
+        print(line)
+    return 0
 
 
 def _resume(arguments: list[str]) -> int:
@@ -258,7 +319,7 @@ def _overridden(config: "RunConfig[Any]", arguments: list[str]) -> "RunConfig[An
     from surestep import problems  # noqa: PLC0415
 
     return tyro.cli(
-        problems.config_type(config.name),
+        problems.config_type(config),
         prog=f"surestep run {config.name} --preset {config.preset} [--out DIR]",
         description="Settings of the preset and their values; --out chooses the run's folder.",
         args=arguments,

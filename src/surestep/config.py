@@ -38,7 +38,7 @@ class RunConfig(Generic[Settings]):
     """What counts as success on an instance."""
     horizon: int
     """After how many iterations the goal must be reached."""
-    rule: Literal["paper", "guarded", "residual"] = "paper"
+    rule: Literal["paper", "guarded", "residual", "auto"] = "paper"
     """Which rule is learned: the paper's, the same inside a safeguard, or a classical one with
     what was learned added to it."""
     seed: int = 0

@@ -6,13 +6,15 @@ enters JAX's 64-bit context for those that need float64 and leaves the process a
 
 import abc
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
+
+from surestep.errors import ConfigurationError
 
 Theta = PyTree[Any]
 """What makes one instance of a family: any pytree of arrays."""
@@ -31,6 +33,33 @@ class Problem(eqx.Module):
 
     precision: ClassVar[Literal["float32", "float64"]] = "float64"
 
+    @staticmethod
+    def of(
+        loss: Callable[[Any, Any], Any],
+        x0: Any,
+        thetas: Any = None,
+        sample: Callable[[Array], Any] | None = None,
+        penalty: Any = None,
+        lower: Any = 0.0,
+        precision: Literal["float32", "float64"] = "float64",
+        shares: tuple[float, float, float, float] = (0.3, 0.2, 0.35, 0.15),
+        name: str | None = None,
+    ) -> "Problem":
+        """A problem from plain functions and data.
+
+        - `loss(x, theta)`: a single number, written with `jax.numpy`.
+        - `x0`: the start, an array or a pytree of them, or a function of `theta`.
+        - `thetas`: instances that you have, stacked along their first axis (arrays, a pytree of
+          them, the path of an .npz file); they are split at random into four disjoint data sets by
+          `shares` (prior, validation, train, test). Or `sample(key)`: draws one instance.
+        - `penalty`: a part that is not smooth, from `surestep.proxes`.
+        - `lower`: a bound that the loss never falls below, a number or a function of `theta`;
+          losses are counted from it. 0 by default.
+        """
+        from surestep.own.functions import make_problem  # noqa: PLC0415
+
+        return make_problem(loss, x0, thetas, sample, penalty, lower, precision, shares, name)
+
     @abc.abstractmethod
     def sample(self, key: Array) -> Theta:
         """Draw one instance. All instances, in all data sets, come from here."""
@@ -42,6 +71,55 @@ class Problem(eqx.Module):
     @abc.abstractmethod
     def loss(self, x: Point, theta: Theta) -> Scalar:
         """The value to be made small, at least 0."""
+
+
+ROLES = ("PriorSet", "ValidationSet", "TrainSet", "TestSet")
+"""The data sets that a stock of instances is dealt out to, in this order."""
+
+
+class StockedProblem(Problem):
+    """A problem whose instances are data: so many, and no more.
+
+    The stock is shuffled and cut into four parts, one for each kind of data set; no instance is in
+    two of them. A certificate takes the instances for independent draws from the distribution that
+    future instances come from.
+    """
+
+    @property
+    @abc.abstractmethod
+    def stock(self) -> Theta:
+        """The instances, stacked along their first axis."""
+
+    @property
+    @abc.abstractmethod
+    def shares(self) -> tuple[float, float, float, float]:
+        """Which share of them serves for the prior, validation, train and test set."""
+
+    def sample(self, key: Array) -> Theta:
+        """Any one of them."""
+        return instance(self.stock, jax.random.randint(key, (), 0, count(self.stock)))
+
+    def available(self, role: str) -> int:
+        """How many instances there are for a kind of data set."""
+        first, last = self._bounds(role)
+        return last - first
+
+    def part(self, role: str, size: int, key: Array) -> Theta:
+        """The first instances of a kind of data set, after a shuffle that the key decides."""
+        first, last = self._bounds(role)
+        if size > last - first:
+            raise ConfigurationError(
+                f"the data hold {count(self.stock)} instances, of which {last - first} are for the "
+                f"{role.removesuffix('Set').lower()} set, not {size}: ask for fewer (sizes), or "
+                "change the shares of Problem.of"
+            )
+        order = jax.random.permutation(key, count(self.stock))
+        return instance(self.stock, order[first : first + size])
+
+    def _bounds(self, role: str) -> tuple[int, int]:
+        place = ROLES.index(role)
+        ends = [int(sum(self.shares[:i]) * count(self.stock) + 1e-9) for i in range(5)]
+        return ends[place], ends[place + 1]
 
 
 class LeastSquares(Problem):

@@ -12,7 +12,7 @@ from typing import Self
 import jax
 import numpy as np
 
-from surestep.problem import Problem, Theta, count, draw
+from surestep.problem import Problem, StockedProblem, Theta, count, draw, working_precision
 from surestep.randomness import named_key
 
 
@@ -34,7 +34,10 @@ class DataSet:
 
     @classmethod
     def draw(cls, problem: Problem, size: int, seed: int) -> Self:
-        """Draw a set; sets of different types never share their random numbers."""
+        """Draw a set; sets of different types never share their random numbers or data."""
+        if isinstance(problem, StockedProblem):
+            with working_precision(problem):
+                return cls(problem.part(cls.__name__, size, named_key(seed, "data", "stock")))
         return cls(draw(problem, size, named_key(seed, "data", cls.__name__)))
 
 

@@ -1,4 +1,4 @@
-"""The paper's problems, by name.
+"""The paper's problems, by name, and users' own, by file.
 
 Each module has `build(config)`, `PRESETS` and the type `Config` of its configuration. It may have
 `draw(config, experiment, learned, folder)`, which adds figures of its own to a run's.
@@ -14,6 +14,7 @@ from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
 from surestep.names import unknown
+from surestep.own import fit as own
 from surestep.records import from_plain
 from surestep.store import RunFolder
 
@@ -36,9 +37,11 @@ def preset(name: str, preset_name: str) -> RunConfig[Any]:
     return found[preset_name]
 
 
-def config_type(name: str) -> Any:
-    """The type of a problem's configuration."""
-    return _module(name).Config
+def config_type(config: RunConfig[Any]) -> Any:
+    """The type of a configuration."""
+    return (
+        own.Config if isinstance(config.problem, own.OwnSettings) else _module(config.name).Config
+    )
 
 
 def summary(name: str) -> str:
@@ -48,6 +51,8 @@ def summary(name: str) -> str:
 
 def build(config: RunConfig[Any]) -> Experiment:
     """The experiment that a configuration describes."""
+    if isinstance(config.problem, own.OwnSettings):
+        return own.build(config)
     return _module(config.name).build(config)
 
 
@@ -55,6 +60,8 @@ def draw(
     config: RunConfig[Any], experiment: Experiment, learned: "Learned", folder: Path
 ) -> dict[str, Path]:
     """Figures that a problem alone has, by name; most have none."""
+    if isinstance(config.problem, own.OwnSettings):
+        return {}
     module = _module(config.name)
     if not hasattr(module, "draw"):
         return {}
@@ -67,13 +74,15 @@ def read_config(folder: RunFolder) -> RunConfig[Any]:
         raise RunFolderError(f"{folder.path} holds no run (there is no config.json)")
     try:
         plain = json.loads(folder.config_path.read_text())
-        name = plain["name"]
+        name, kept = plain["name"], plain["problem"]
     except (ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{folder.config_path} is damaged: {error!r}") from error
-    return from_plain(config_type(name), plain, "config")
+    mine = isinstance(kept, dict) and "file" in kept and name not in NAMES
+    return from_plain(own.Config if mine else _module(name).Config, plain, "config")
 
 
 def _module(name: str) -> ModuleType:
     if name not in NAMES:
-        raise ConfigurationError(unknown("problem", name, NAMES))
+        hint = "; a problem of your own is a file: my_problem.py:problem"
+        raise ConfigurationError(unknown("problem", name, NAMES) + hint)
     return importlib.import_module(f"surestep.problems.{name}")

@@ -177,7 +177,7 @@ class SelectedMnist(Mnist):
     selected: Int[Array, " selected"]
 
     @classmethod
-    def of(cls, whole: Mnist, selected: Int[np.ndarray, " selected"]) -> Self:
+    def part_of(cls, whole: Mnist, selected: Int[np.ndarray, " selected"]) -> Self:
         """The images of these numbers."""
         numbers = jnp.asarray(selected, jnp.int32)
         return cls(whole.stock, whole.labels, whole.first, whole.images, numbers)
@@ -196,7 +196,7 @@ def shifts(problem: Mnist) -> dict[str, SelectedMnist]:
         "ones and sevens only": np.flatnonzero(np.isin(labels, (1, 7))),
         "ten images, repeated": np.arange(min(10, len(labels))),
     }
-    return {name: SelectedMnist.of(problem, part) for name, part in parts.items() if part.size}
+    return {name: SelectedMnist.part_of(problem, part) for name, part in parts.items() if part.size}
 
 
 Config = RunConfig[MnistSettings]

@@ -20,11 +20,13 @@ from surestep.rules.curvature import (
     MetricConjugateGradients,
     PreconditionedConjugateGradients,
 )
+from surestep.rules.learned_fista import LearnedFista
 from surestep.rules.learned_primal_dual import LearnedPrimalDual
 from surestep.rules.learned_splitting import LearnedSplitting
 from surestep.rules.preconditioned import Preconditioned
+from surestep.rules.predicted import Predicted
 from surestep.rules.proximal import Proximal
-from surestep.rules.quasi_newton import QuasiNewton
+from surestep.rules.quasi_newton import MetricQuasiNewton, QuasiNewton
 from surestep.rules.residual import Residual
 from surestep.rules.safeguarded import Safeguarded, SafeguardSettings
 from surestep.rules.scaled import Scaled
@@ -43,13 +45,16 @@ __all__ = [
     "FistaWithRestart",
     "GradientDescent",
     "HeavyBall",
+    "LearnedFista",
     "LearnedPrimalDual",
     "LearnedSplitting",
     "MetricConjugateGradients",
+    "MetricQuasiNewton",
     "Nesterov",
     "NesterovPerInstance",
     "Preconditioned",
     "PreconditionedConjugateGradients",
+    "Predicted",
     "PrimalDual",
     "Proximal",
     "ProximalGradient",

@@ -1,4 +1,9 @@
-"""L-BFGS without a line search: one gradient an iteration, and differentiable."""
+"""L-BFGS without a line search: one gradient an iteration, and differentiable.
+
+In a metric of its own it is told how the family's losses bend, before it has seen an instance.
+"""
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -50,6 +55,55 @@ class QuasiNewton(GradientRule):
         return x + shortened * direction, pairs
 
 
+class MetricQuasiNewton(GradientRule):
+    """L-BFGS's direction in a learned metric, taken as far as it says.
+
+    The metric is `exp(2 log_size) * root root'` (of a vector: its squares on the diagonal), and
+    takes the place of the multiple of the identity that L-BFGS begins its estimate of the inverse
+    Hessian with. With the inverse of the family's mean Hessian, the first step is close to a
+    Newton step already. Steps are cut to `longest` times the last move, the first one to `first`.
+    Not monotone: it is meant to be used inside safeguards.
+    """
+
+    root: Float[Array, "n n"] | Float[Array, " n"]
+    log_size: Float[Array, ""]
+    first: float = 1e6
+    longest: float = 10.0
+    memory_size: int = 10
+
+    @classmethod
+    def of(
+        cls, root: Float[Array, "n n"] | Float[Array, " n"], first: float = 1e6
+    ) -> "MetricQuasiNewton":
+        """The metric `root root'`; `first` is the longest first step."""
+        size = jnp.max(jnp.abs(root))
+        return cls(root / size, jnp.log(size), first)
+
+    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
+        """No pairs yet."""
+        none = jnp.zeros((self.memory_size, x.size), x.dtype)
+        used = jnp.zeros(self.memory_size, bool)
+        return Pairs(none, none, used, jnp.zeros((), jnp.int32), x, gradient)
+
+    def update(
+        self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
+    ) -> tuple[Vector, Pairs]:
+        """The direction from the metric and the pairs so far."""
+        pairs = _with_pair(memory, x, gradient)
+        direction = _direction(pairs, gradient, self.metric)
+        length, last = unit(direction)[1], unit(x - memory.x)[1]
+        allowed = jnp.where(jnp.any(pairs.used), self.longest * last, self.first)
+        shortened = jnp.minimum(1.0, allowed / jnp.where(length > 0, length, 1.0))
+        return x + shortened * direction, pairs
+
+    def metric(self, vector: Vector) -> Vector:
+        """The metric times a vector."""
+        scale = jnp.exp(2 * self.log_size)
+        if self.root.ndim == 1:
+            return scale * self.root**2 * vector
+        return scale * (self.root @ (self.root.T @ vector))
+
+
 def _with_pair(memory: Pairs, x: Vector, gradient: Vector) -> Pairs:
     """Add the last move, unless the gradient did not change along it as a minimum's does."""
     move, change = x - memory.x, gradient - memory.gradient
@@ -71,7 +125,9 @@ def _with_pair(memory: Pairs, x: Vector, gradient: Vector) -> Pairs:
     )
 
 
-def _direction(pairs: Pairs, gradient: Vector) -> Vector:
+def _direction(
+    pairs: Pairs, gradient: Vector, metric: Callable[[Vector], Vector] = lambda vector: vector
+) -> Vector:
     """The two-loop recursion: minus the estimated inverse Hessian times the gradient."""
     size = pairs.used.shape[0]
     newest_first = (pairs.next - 1 - jnp.arange(size)) % size
@@ -84,7 +140,7 @@ def _direction(pairs: Pairs, gradient: Vector) -> Vector:
 
     vector, weights = jax.lax.scan(back, gradient, newest_first)
     newest = newest_first[0]
-    squared = jnp.vdot(pairs.changes[newest], pairs.changes[newest])
+    squared = jnp.vdot(pairs.changes[newest], metric(pairs.changes[newest]))
     known = pairs.used[newest] & (squared > 0)
     scale = jnp.where(known, products[newest] / jnp.where(known, squared, 1.0), 1.0)
 
@@ -93,5 +149,5 @@ def _direction(pairs: Pairs, gradient: Vector) -> Vector:
         other = inverse[i] * jnp.vdot(pairs.changes[i], vector)
         return vector + (weight - other) * pairs.moves[i], None
 
-    vector, _ = jax.lax.scan(forth, scale * vector, (newest_first[::-1], weights[::-1]))
+    vector, _ = jax.lax.scan(forth, scale * metric(vector), (newest_first[::-1], weights[::-1]))
     return -vector

@@ -1,0 +1,237 @@
+"""Problems made from plain functions and from data that a user has."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Scalar
+
+from surestep.errors import ProblemError
+from surestep.problem import (
+    CompositeProblem,
+    Point,
+    Problem,
+    StockedProblem,
+    Theta,
+    as_instances,
+    count,
+)
+from surestep.proxes import Penalty
+
+Start = Point | Callable[[Theta], Point]
+Lower = float | Callable[[Theta], Any]
+
+
+class FunctionProblem(Problem):
+    """A problem whose three methods are a user's functions."""
+
+    function: Callable[[Point, Theta], Any]
+    first: Start
+    sampler: Callable[[Array], Theta]
+    lower: Lower
+    kind: Literal["float32", "float64"]
+    title: str
+
+    @property
+    def precision(self) -> Literal["float32", "float64"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the user asked for."""
+        return self.kind
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.title
+
+    def sample(self, key: Array) -> Theta:
+        """As the user draws it."""
+        return as_arrays(self.sampler(key), self.kind)
+
+    def start(self, theta: Theta) -> Point:
+        """The user's start, in the problem's precision."""
+        return as_arrays(self.first(theta) if callable(self.first) else self.first, self.kind)
+
+    def loss(self, x: Point, theta: Theta) -> Scalar:
+        """The user's loss above its lower bound."""
+        return self.function(x, theta) - self._bound(theta)
+
+    def _bound(self, theta: Theta) -> Any:
+        return self.lower(theta) if callable(self.lower) else self.lower
+
+
+class StockedFunctionProblem(FunctionProblem, StockedProblem):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The same, with instances that the user has instead of a way to draw them."""
+
+    stocked: Theta
+    portions: tuple[float, float, float, float]
+
+    @property
+    def stock(self) -> Theta:
+        """The user's instances."""
+        return self.stocked
+
+    @property
+    def shares(self) -> tuple[float, float, float, float]:
+        """Which share of them serves for what."""
+        return self.portions
+
+    def sample(self, key: Array) -> Theta:
+        """One of the user's instances; data sets are made otherwise, without repetition."""
+        return StockedProblem.sample(self, key)
+
+
+class CompositeFunctionProblem(FunctionProblem, CompositeProblem):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """A user's smooth loss and a ready penalty."""
+
+    penalty: Penalty
+
+    def smooth(self, x: Point, theta: Theta) -> Scalar:
+        """The user's loss above its lower bound."""
+        return self.function(x, theta) - self._bound(theta)
+
+    def nonsmooth(self, x: Point, theta: Theta) -> Scalar:
+        """The penalty."""
+        return self.penalty.value(x, theta)
+
+    def prox(self, x: Point, step: Float[Array, "..."], theta: Theta) -> Point:
+        """The penalty's proximal map."""
+        return self.penalty.prox(x, step, theta)
+
+    def loss(self, x: Point, theta: Theta) -> Scalar:
+        """The smooth part plus the penalty."""
+        return CompositeProblem.loss(self, x, theta)
+
+
+class StockedCompositeFunctionProblem(CompositeFunctionProblem, StockedFunctionProblem):
+    """Both: a penalty, and instances from data."""
+
+
+def make_problem(
+    loss: Callable[[Point, Theta], Any],
+    x0: Start,
+    thetas: Theta | str | Path | None,
+    sample: Callable[[Array], Theta] | None,
+    penalty: Penalty | None,
+    lower: Lower,
+    precision: Literal["float32", "float64"],
+    shares: tuple[float, float, float, float],
+    name: str | None,
+) -> Problem:
+    """What `Problem.of` returns."""
+    _require_callable("loss", loss, ("x", "theta"))
+    if (thetas is None) == (sample is None):
+        raise ProblemError(
+            "say where instances come from: either thetas (instances you have, stacked along "
+            "their first axis, or an .npz file of them) or sample (a function of a random key)"
+        )
+    if precision not in ("float32", "float64"):
+        raise ProblemError(f"precision must be 'float32' or 'float64', not {precision!r}")
+    if penalty is not None and not isinstance(penalty, Penalty):
+        raise ProblemError(
+            "penalty must be one of surestep.proxes (L1, L2, GroupL2, Box, Simplex, Nuclear) or a "
+            f"subclass of Penalty, not {type(penalty).__name__}; other non-smooth parts need a "
+            "subclass of CompositeProblem"
+        )
+    if callable(x0):
+        _require_callable("x0", x0, ("theta",))
+    else:
+        _require_numbers("x0", x0)
+    title = name or getattr(loss, "__name__", "problem")
+    common = (loss, x0 if callable(x0) else as_arrays(x0, precision))
+    if sample is not None:
+        _require_callable("sample", sample, ("key",))
+        basic = (*common, sample, lower, precision, title)
+        if penalty is None:
+            return FunctionProblem(*basic)
+        return CompositeFunctionProblem(*basic, penalty)
+    stacked = _stacked(thetas, precision)
+    _require_shares(shares)
+    basic = (*common, _no_sampler, lower, precision, title)
+    if penalty is None:
+        return StockedFunctionProblem(*basic, stacked, shares)
+    return StockedCompositeFunctionProblem(*basic, stacked, shares, penalty)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def _no_sampler(key: Array) -> Theta:
+    raise AssertionError("instances come from the stock")
+
+
+def as_arrays(tree: Any, precision: str) -> Any:
+    """Every number as an array, floating ones in a precision."""
+
+    def convert(leaf: Any) -> Array:
+        array = jnp.asarray(leaf)
+        floating = jnp.issubdtype(array.dtype, jnp.floating)
+        return array.astype(precision) if floating else array
+
+    with jax.enable_x64(precision == "float64"):
+        return jax.tree.map(convert, tree)
+
+
+def _require_callable(name: str, value: Any, arguments: tuple[str, ...]) -> None:
+    wanted = f"a function of {' and '.join(arguments)}"
+    if not callable(value):
+        raise ProblemError(f"{name} must be {wanted}, not {type(value).__name__}")
+    try:
+        inspect.signature(value).bind(*arguments)
+    except TypeError as error:
+        raise ProblemError(f"{name} must be {wanted}: {error}") from error
+    except ValueError:
+        return  # a built-in function that does not say what it takes
+
+
+def _require_numbers(name: str, tree: Any) -> None:
+    leaves = jax.tree.leaves(tree)
+    if not leaves:
+        raise ProblemError(f"{name} holds no numbers: give an array or a pytree of arrays")
+    for leaf in leaves:
+        try:
+            array = np.asarray(leaf)
+        except ValueError as error:
+            raise ProblemError(f"{name} must hold arrays of numbers: {error}") from error
+        if array.dtype.kind not in "fiub":
+            raise ProblemError(f"{name} must hold numbers, not {array.dtype}")
+        if not np.all(np.isfinite(array)):
+            raise ProblemError(f"{name} holds numbers that are not finite")
+
+
+def _stacked(thetas: Any, precision: str) -> Theta:
+    if isinstance(thetas, str | Path):
+        thetas = _read(Path(thetas))
+    _require_numbers("thetas", thetas)
+    sizes = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(thetas)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ProblemError(
+            "the arrays of thetas must be stacked along their first axis, one row an instance, and "
+            f"have equally many rows, not {sorted(sizes)}"
+        )
+    return as_arrays(thetas, precision)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ProblemError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
+
+
+def _require_shares(shares: Any) -> None:
+    good = len(shares) == 4 and all(share > 0 for share in shares) and sum(shares) <= 1 + 1e-9
+    if not good:
+        raise ProblemError(
+            "shares are four positive numbers (prior, validation, train, test) that add up to at "
+            f"most 1, not {shares}"
+        )
+
+
+def dimension(problem: Problem, theta: Theta) -> int:
+    """How many numbers a point has."""
+    return ravel_pytree(problem.start(theta))[0].size
+
+
+__all__ = ["FunctionProblem", "as_instances", "count", "dimension", "make_problem"]

@@ -1,0 +1,59 @@
+"""The file that `surestep new` writes."""
+
+from pathlib import Path
+
+from surestep.errors import ConfigurationError
+from surestep.store import write_text
+
+STARTER = '''\
+"""A family of problems of your own.
+
+    surestep check {name}      what is wrong or slow, in seconds
+    surestep run {name}        learn a solver, certify it, write a report
+
+An instance is what differs from one problem to the next (here: a data set). All instances share
+the loss, and the form of x and of the data.
+"""
+
+import jax
+import jax.numpy as jnp
+
+import surestep
+
+FEATURES, POINTS = 8, 40
+
+
+def sample(key):
+    """One random instance. If you have data instead, see the last lines."""
+    key_inputs, key_truth, key_noise = jax.random.split(key, 3)
+    inputs = jax.random.normal(key_inputs, (POINTS, FEATURES))
+    truth = 1.0 + jax.random.normal(key_truth, (FEATURES,))
+    return {{"inputs": inputs, "targets": inputs @ truth + jax.random.normal(key_noise, (POINTS,))}}
+
+
+def loss(x, theta):
+    """A single number, at least 0, written with jax.numpy; x has the form of x0."""
+    residual = theta["inputs"] @ x - theta["targets"]
+    return jnp.mean(jnp.sqrt(1 + residual**2) - 1) + 0.01 * jnp.sum(x**2)
+
+
+problem = surestep.Problem.of(
+    loss=loss,
+    x0=jnp.zeros(FEATURES),  # where every solver starts; any array or pytree of arrays
+    sample=sample,
+    # thetas="data.npz",     # instead of sample: instances you have, one row each
+    # penalty=surestep.proxes.L1(0.1),  # a part that is not smooth, or a constraint: Box(0, 1)
+    # lower=-10.0,           # a bound below which the loss never falls, if it can be negative
+)
+'''
+
+
+def write_starter(path: Path) -> None:
+    """Write the file; one that exists is left alone."""
+    if path.suffix != ".py":
+        raise ConfigurationError(f"{path} must be a Python file, like my_problem.py")
+    if path.exists():
+        raise ConfigurationError(f"{path} exists already, and is left as it is")
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {path.parent}")
+    write_text(path, STARTER.format(name=path.name))

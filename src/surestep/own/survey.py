@@ -1,0 +1,213 @@
+"""A survey of a problem on a few instances of its prior set: all that an automatic rule needs.
+
+It finds solutions with a classical solver that runs long, how the loss bends there, and from these
+a metric, a predictor of solutions, and numbers that make a goal and a horizon sensible. It looks
+at the prior set alone, so whatever is chosen by it can be certified.
+"""
+
+import dataclasses
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from surestep.errors import ProblemError
+from surestep.oracle import Oracle
+from surestep.problem import CompositeProblem, Problem, Theta, count, working_precision
+from surestep.rollout import rollouts
+from surestep.rule import Rule
+from surestep.rules import LBFGS, FistaWithRestart
+from surestep.rules.predicted import features_of
+from surestep.split import PriorSet
+
+DENSE = 300
+"""The largest dimension for which a metric is a full matrix."""
+MOST_WEIGHTS = 200_000
+"""The largest number of weights of a predictor."""
+_FOLDS = 5  # of the cross-validation that decides about the predictor
+_RIDGES = 10.0 ** np.arange(-10, 1)
+_WORTHWHILE = 0.7  # a predictor must leave at most this share of the squared distances
+_PATIENCE = {False: 400, True: 3_000}  # iterations of the solver, smooth or composite
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """What was found."""
+
+    dimension: int
+    composite: bool
+    smoothness: float
+    """The largest curvature that was met (of the smooth part)."""
+    starts: np.ndarray
+    """Losses at the start."""
+    minima: np.ndarray
+    """Losses that the solver ended with."""
+    root: np.ndarray
+    """A root of the inverse of the mean Hessian at the solutions; a vector where that is large."""
+    bias: np.ndarray
+    weights: np.ndarray
+    exponents: np.ndarray
+    """The predictor of solutions, see `Predicted`."""
+    unit: float
+    """How far solutions are from the start."""
+    fitted: int
+    """Metric and predictor were computed from so many of the instances, the first ones."""
+
+    @property
+    def gap(self) -> float:
+        """How much there is to gain on a typical instance."""
+        return float(np.median(self.starts - self.minima))
+
+
+def trusted_solver(composite: bool, smoothness: float) -> tuple[Rule, int]:
+    """A classical rule that runs long, and how long."""
+    rule = FistaWithRestart(1 / smoothness) if composite else LBFGS()
+    return rule, _PATIENCE[composite]
+
+
+def solve_minima(problem: Problem, smoothness: float, thetas: Theta, block: int) -> np.ndarray:
+    """The losses that the trusted solver ends with."""
+    return _solve(problem, smoothness, thetas, block)[1]
+
+
+def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
+    """Look at the instances of a prior set."""
+    composite = isinstance(problem, CompositeProblem)
+    with working_precision(problem):
+        block = min(block, data.size)
+        largest = np.asarray(_largest_curvatures(problem, data.thetas, block), np.float64)
+        smoothness = float(np.max(largest)) * 1.05
+        if not np.isfinite(smoothness) or smoothness <= 0:
+            raise ProblemError(
+                "the loss does not bend at the start on any instance (its second derivatives are "
+                "0 or not finite there), so no step size can be found: scale the loss, or move x0"
+            )
+        points, minima, starts = _solve(problem, smoothness, data.thetas, block)
+        good = np.all(np.isfinite(points), axis=1) & np.isfinite(minima)
+        if good.sum() < max(2, data.size // 2):
+            raise ProblemError(
+                f"the classical solver fails on {int((~good).sum())} of {data.size} instances: "
+                "is the loss bounded below and smooth?"
+            )
+        first = np.asarray(
+            jax.vmap(lambda theta: ravel_pytree(problem.start(theta))[0])(data.thetas), np.float64
+        )
+        # A third is kept to see how well it all works on other instances.
+        fitted = math.ceil(2 * data.size / 3)
+        good[fitted:] = False
+        root, steepest = _metric(problem, data.thetas, jnp.asarray(points), good, block)
+        features = np.asarray(jax.vmap(features_of)(data.thetas), np.float64)
+        moves = points - first
+        unit = float(np.sqrt(np.mean(moves[good] ** 2))) or 1.0
+        bias, weights, exponents = _predictor(features[good], moves[good] / unit)
+        return Survey(
+            points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima, root,
+            bias, weights, exponents, unit, fitted,
+        )  # fmt: skip
+
+
+def _solve(
+    problem: Problem, smoothness: float, thetas: Theta, block: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    composite = isinstance(problem, CompositeProblem)
+    rule, iterations = trusted_solver(composite, smoothness)
+    with working_precision(problem):
+        found = rollouts(rule, problem, thetas, iterations, min(block, count(thetas)))
+        losses = np.asarray(found.losses, np.float64)
+        return np.asarray(found.x, np.float64), losses.min(axis=1), losses[:, 0]
+
+
+@eqx.filter_jit
+def _largest_curvatures(problem: Problem, thetas: Theta, block: int) -> Float[Array, " instance"]:
+    """The largest curvature at every instance's start, by the power method."""
+
+    def one(theta: Theta) -> Array:
+        oracle = Oracle(problem, theta)
+        slope = jax.grad(_smooth(problem, oracle))
+
+        def turn(direction: Array, _: None) -> tuple[Array, Array]:
+            bent = jax.jvp(slope, (oracle.start,), (direction,))[1]
+            size = jnp.linalg.norm(bent)
+            return bent / jnp.where(size > 0, size, 1.0), size
+
+        noise = jax.random.normal(jax.random.key(0), oracle.start.shape, oracle.start.dtype)
+        return jax.lax.scan(turn, noise / jnp.linalg.norm(noise), None, length=30)[1][-1]
+
+    return jax.lax.map(one, thetas, batch_size=block)
+
+
+def _smooth(problem: Problem, oracle: Oracle):  # noqa: ANN202
+    part = problem.smooth if isinstance(problem, CompositeProblem) else problem.loss
+    return lambda x: part(oracle.unravel(x), oracle.theta)
+
+
+def _metric(
+    problem: Problem, thetas: Theta, points: Array, good: np.ndarray, block: int
+) -> tuple[np.ndarray, float]:
+    """A root of the inverse mean Hessian at the solutions, and the largest curvature there."""
+    dense = points.shape[1] <= DENSE
+    found = np.asarray(_hessians(problem, thetas, points, block, dense), np.float64)
+    mean = np.mean(found[good], axis=0)
+    if not dense:
+        floor = 1e-4 * np.max(np.abs(mean)) or 1.0
+        steepest = float(np.max(np.abs(found[good])))
+        return 1 / np.sqrt(np.maximum(np.abs(mean), floor)), steepest
+    values, vectors = np.linalg.eigh((mean + mean.T) / 2)
+    floor = 1e-6 * np.max(np.abs(values)) or 1.0
+    steepest = max(float(np.max(np.abs(np.linalg.eigvalsh(one)))) for one in found[good][:16])
+    return vectors / np.sqrt(np.maximum(np.abs(values), floor)), steepest
+
+
+@eqx.filter_jit
+def _hessians(problem: Problem, thetas: Theta, points: Array, block: int, dense: bool) -> Array:
+    def one(pair: tuple[Theta, Array]) -> Array:
+        theta, x = pair
+        loss = _smooth(problem, Oracle(problem, theta))
+        if dense:
+            return jax.hessian(loss)(x)
+        # The diagonal, estimated with random signs (Bekas, Kokiopoulou and Saad).
+        signs = jax.random.rademacher(jax.random.key(1), (32, x.size), x.dtype)
+        bent = jax.lax.map(lambda sign: sign * jax.jvp(jax.grad(loss), (x,), (sign,))[1], signs)
+        return jnp.mean(bent, axis=0)
+
+    return jax.lax.map(one, (thetas, points), batch_size=min(block, 16))
+
+
+def _predictor(
+    features: Float[np.ndarray, "instance feature"], moves: Float[np.ndarray, "instance n"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ridge regression of solutions on the instances' numbers, if that predicts unseen ones."""
+    number, width = features.shape
+    mean = moves.mean(axis=0)
+    nothing = np.zeros((moves.shape[1], 0)), np.zeros(0, np.int32)
+    if width == 0 or width * moves.shape[1] > MOST_WEIGHTS or number < 2 * _FOLDS:
+        return mean, *nothing
+    spread = np.max(np.abs(features), axis=0)
+    exponents = np.ceil(np.log2(np.where(spread > 0, spread, 1.0))).astype(np.int32)
+    scaled = np.ldexp(features, -exponents)
+    errors = np.zeros(len(_RIDGES))
+    for fold in range(_FOLDS):
+        out = np.arange(number) % _FOLDS == fold
+        for r, (bias, weights) in enumerate(_ridge(scaled[~out], moves[~out])):
+            errors[r] += np.sum((moves[out] - bias - scaled[out] @ weights.T) ** 2)
+    best = int(np.argmin(errors))
+    if errors[best] > _WORTHWHILE * np.sum((moves - mean) ** 2):
+        return mean, *nothing
+    bias, weights = _ridge(scaled, moves)[best]
+    return bias, weights, exponents
+
+
+def _ridge(features: np.ndarray, moves: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Bias and weights for every strength of the ridge."""
+    centre, mean = features.mean(axis=0), moves.mean(axis=0)
+    left, sizes, right = np.linalg.svd(features - centre, full_matrices=False)
+    projected = left.T @ (moves - mean)
+    found = []
+    for ridge in _RIDGES * (sizes[0] or 1.0) ** 2:
+        weights = ((right.T * (sizes / (sizes**2 + ridge))) @ projected).T
+        found.append((mean - weights @ centre, weights))
+    return found

@@ -1,0 +1,93 @@
+"""A start that is predicted from the instance, around any rule."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int
+
+from surestep.oracle import Oracle, Vector
+from surestep.problem import Theta
+from surestep.rule import Need, Rule, State
+
+
+def features_of(theta: Theta) -> Float[Array, " feature"]:
+    """The numbers that make an instance, as one vector; whole numbers are left out."""
+    numbers = eqx.filter(theta, eqx.is_inexact_array)
+    if not jax.tree.leaves(numbers):
+        return jnp.zeros(0)
+    return ravel_pytree(numbers)[0]
+
+
+class Predicted(Rule):
+    """A rule that begins at a point which is predicted from the instance, affinely.
+
+    Where solutions depend on the data in a simple way (the state of a controlled system, the
+    weights of a fit), most of the work is done before the first iteration. The prediction is
+    `unit * (bias + weights @ features)` away from the problem's start; features are the instance's
+    numbers divided by powers of two, so that all are about as large. Without weights it is one
+    shift for all instances, and zeros give exactly the inner rule. The shifted point is put through
+    the proximal map, so that it meets constraints. A rollout's first loss is the one there.
+    """
+
+    learns_start: ClassVar[bool] = True
+
+    rule: Rule
+    bias: Float[Array, " n"]
+    weights: Float[Array, "n feature"]
+    exponents: Int[Array, " feature"]
+    unit: float = 1.0
+    prox_step: float = 1.0
+    """The step of the proximal map that the start is put through."""
+
+    @classmethod
+    def around(
+        cls,
+        rule: Rule,
+        dimension: int,
+        features: int = 0,
+        unit: float = 1.0,
+        prox_step: float = 1.0,
+    ) -> "Predicted":
+        """The rule as it is: every start stays where it is."""
+        none = jnp.zeros((dimension, features))
+        exponents = jnp.zeros(features, jnp.int32)
+        return cls(rule, jnp.zeros(dimension), none, exponents, unit, prox_step)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the inner rule needs."""
+        return self.rule.needs
+
+    def init(self, oracle: Oracle, x: Vector) -> State:
+        """The inner rule begins at the predicted point."""
+        return self.rule.init(oracle, self.start(oracle, x))
+
+    def start(self, oracle: Oracle, x: Vector) -> Vector:
+        """The predicted point."""
+        shift = self.bias
+        if self.exponents.size:
+            shift = shift + self.weights @ jnp.ldexp(features_of(oracle.theta), -self.exponents)
+        return oracle.prox(x + self.unit * shift, self.prox_step)
+
+    def resume(self, oracle: Oracle, x: Vector) -> State:
+        """The inner rule begins where it is told to: only starts are predicted."""
+        return self.rule.resume(oracle, x)
+
+    def step(self, oracle: Oracle, state: State) -> State:
+        """A step of the inner rule."""
+        return self.rule.step(oracle, state)
+
+    def relocate(self, oracle: Oracle, state: State, x: Vector) -> State:
+        """Move the inner rule."""
+        return self.rule.relocate(oracle, state, x)
+
+    def prepare(self) -> "Predicted":
+        """With the inner rule in its fastest form."""
+        return eqx.tree_at(lambda rule: rule.rule, self, self.rule.prepare())
+
+    def bare(self) -> "Predicted":
+        """With the inner rule as it is trained."""
+        return eqx.tree_at(lambda rule: rule.rule, self, self.rule.bare())
