@@ -49,18 +49,25 @@ class FunctionProblem(Problem):
 
     def sample(self, key: Array) -> Theta:
         """As the user draws it."""
-        return as_arrays(self.sampler(key), self.kind)
+        return as_arrays(self.sampler(key), self.kind, "sample returns")
 
     def start(self, theta: Theta) -> Point:
         """The user's start, in the problem's precision."""
-        return as_arrays(self.first(theta) if callable(self.first) else self.first, self.kind)
+        point = self.first(theta) if callable(self.first) else self.first
+        return as_arrays(point, self.kind, "x0 returns")
 
     def loss(self, x: Point, theta: Theta) -> Scalar:
         """The user's loss above its lower bound."""
-        return self.function(x, theta) - self._bound(theta)
+        return self._counted(x, theta)
 
-    def _bound(self, theta: Theta) -> Any:
-        return self.lower(theta) if callable(self.lower) else self.lower
+    def _counted(self, x: Point, theta: Theta) -> Any:
+        value = self.function(x, theta)
+        if value is None or isinstance(value, tuple | list | dict):
+            raise ProblemError(
+                f"loss returns a {type(value).__name__}: it must return a single number and "
+                "nothing else"
+            )
+        return value - (self.lower(theta) if callable(self.lower) else self.lower)
 
 
 class StockedFunctionProblem(FunctionProblem, StockedProblem):  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -91,7 +98,7 @@ class CompositeFunctionProblem(FunctionProblem, CompositeProblem):  # pyright: i
 
     def smooth(self, x: Point, theta: Theta) -> Scalar:
         """The user's loss above its lower bound."""
-        return self.function(x, theta) - self._bound(theta)
+        return self._counted(x, theta)
 
     def nonsmooth(self, x: Point, theta: Theta) -> Scalar:
         """The penalty."""
@@ -160,11 +167,16 @@ def _no_sampler(key: Array) -> Theta:
     raise AssertionError("instances come from the stock")
 
 
-def as_arrays(tree: Any, precision: str) -> Any:
+def as_arrays(tree: Any, precision: str, what: str = "there is") -> Any:
     """Every number as an array, floating ones in a precision."""
 
     def convert(leaf: Any) -> Array:
-        array = jnp.asarray(leaf)
+        try:
+            array = jnp.asarray(leaf)
+        except TypeError as error:
+            raise ProblemError(
+                f"{what} a {type(leaf).__name__}, where arrays of numbers are needed"
+            ) from error
         floating = jnp.issubdtype(array.dtype, jnp.floating)
         return array.astype(precision) if floating else array
 

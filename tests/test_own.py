@@ -1,0 +1,247 @@
+"""Problems of users' own: functions, data, surveys, and the rule that is picked for them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import surestep
+from surestep.cli import main
+from surestep.errors import ConfigurationError
+from surestep.oracle import Oracle
+from surestep.own import fit as fitting
+from surestep.own.auto import experiment_for, goal_scale, pick
+from surestep.own.fit import configure, fit, seconds, sizes_for
+from surestep.own.starter import write_starter
+from surestep.own.survey import survey
+from surestep.planning import CertifySettings
+from surestep.problem import Problem, StockedProblem, instance
+from surestep.proxes import L1, Box
+from surestep.rollout import rollout
+from surestep.rules import (
+    FistaWithRestart,
+    GradientDescent,
+    LearnedFista,
+    MetricQuasiNewton,
+    Predicted,
+    Safeguarded,
+    SafeguardSettings,
+)
+from surestep.split import PriorSet, Split, SplitSizes
+from surestep.stages.evaluate import EvaluateSettings
+
+RANDOM = np.random.default_rng(0)
+MATRIX = RANDOM.normal(size=(5, 5)) + 3 * np.eye(5)
+CURVATURE = MATRIX.T @ MATRIX
+
+
+def sample(key):
+    return jax.random.normal(key, (5,))
+
+
+def quadratic(x, theta):
+    """Its solution is linear in theta, and its Hessian is the same for all instances."""
+    return 0.5 * jnp.sum((MATRIX @ x - theta) ** 2)
+
+
+QUADRATIC = Problem.of(quadratic, x0=np.ones(5), sample=sample)
+BOXED = Problem.of(quadratic, np.zeros(5), sample=sample, penalty=Box(-0.1, 0.1))
+GUARD = SafeguardSettings()
+
+
+@pytest.fixture(scope="module")
+def surveyed():
+    return survey(QUADRATIC, PriorSet.draw(QUADRATIC, 48, 0))
+
+
+def test_data_are_split_without_repetition():
+    numbers = np.arange(100.0)
+    problem = Problem.of(lambda x, t: (x - t) ** 2, 0.0, thetas={"a": numbers})
+    assert isinstance(problem, StockedProblem)
+    split = Split.draw(problem, SplitSizes(30, 20, 35, 15), 7)
+    sets = [np.asarray(one.thetas["a"]) for one in vars(split).values()]
+    assert sorted(np.concatenate(sets)) == numbers.tolist()
+    # A smaller set is the beginning of a larger one, another seed shuffles again.
+    fewer = Split.draw(problem, SplitSizes(3, 2, 3, 1), 7)
+    np.testing.assert_array_equal(fewer.train.thetas["a"], sets[2][:3])
+    other = Split.draw(problem, SplitSizes(30, 20, 35, 15), 8)
+    assert not np.array_equal(other.train.thetas["a"], sets[2])
+    with pytest.raises(ConfigurationError, match="of which 35 are for the train set, not 36"):
+        Split.draw(problem, SplitSizes(30, 20, 36, 15), 7)
+
+
+def test_data_from_a_file_are_the_same_problem(tmp_path):
+    arrays = {"a": RANDOM.normal(size=(80, 3)), "b": RANDOM.normal(size=80)}
+    np.savez(tmp_path / "data.npz", **arrays)
+
+    def loss(x, theta):
+        return (theta["a"] @ x - theta["b"]) ** 2
+
+    one = Problem.of(loss, np.zeros(3), thetas=arrays)
+    other = Problem.of(loss, np.zeros(3), thetas=tmp_path / "data.npz")
+    sizes = SplitSizes(5, 5, 5, 5)
+    assert Split.draw(one, sizes, 0).fingerprints() == Split.draw(other, sizes, 0).fingerprints()
+    assert sizes_for(one) == SplitSizes(24, 16, 28, 12)
+
+
+def test_losses_are_counted_from_their_bound():
+    problem = Problem.of(lambda x, t: x**2 - t, 1.0, sample=jax.random.uniform,
+                         lower=lambda t: -t)  # fmt: skip
+    with jax.enable_x64(True):
+        assert float(problem.loss(jnp.asarray(3.0), jnp.asarray(0.25))) == 9.0
+        assert problem.start(0.0).dtype == jnp.float64
+
+
+def test_a_penalty_makes_a_composite_problem():
+    problem = Problem.of(quadratic, np.ones(5), sample=sample, penalty=L1(0.3))
+    assert isinstance(problem, surestep.CompositeProblem)
+    with jax.enable_x64(True):
+        x, theta = jnp.arange(5.0), jnp.ones(5)
+        assert float(problem.loss(x, theta)) == pytest.approx(float(quadratic(x, theta)) + 3.0)
+        assert problem.prox(x, jnp.asarray(1.0), theta).tolist() == [0, 0.7, 1.7, 2.7, 3.7]
+
+
+def test_a_survey_finds_solutions_curvature_and_what_predicts_them(surveyed):
+    thetas = PriorSet.draw(QUADRATIC, 48, 0).thetas
+    solutions = np.linalg.solve(MATRIX, np.asarray(thetas).T).T
+    assert surveyed.minima.max() < 1e-12
+    starts = 0.5 * np.sum((MATRIX @ np.ones(5) - np.asarray(thetas)) ** 2, axis=1)
+    np.testing.assert_allclose(surveyed.starts, starts, rtol=1e-12)
+    largest = np.linalg.eigvalsh(CURVATURE)[-1]
+    assert largest <= surveyed.smoothness <= 1.2 * largest
+    np.testing.assert_allclose(
+        surveyed.root @ surveyed.root.T, np.linalg.inv(CURVATURE), rtol=1e-6, atol=1e-8
+    )
+    rule = pick(QUADRATIC, surveyed, GUARD).rule
+    assert isinstance(rule, Predicted)
+    with jax.enable_x64(True):
+        found = [
+            rule.start(Oracle(QUADRATIC, instance(thetas, i)), jnp.ones(5)) for i in range(40, 48)
+        ]
+    np.testing.assert_allclose(found, solutions[40:], atol=1e-4)
+
+
+def test_the_metric_makes_the_first_step_newtons(surveyed):
+    """On a quadratic with the right metric, one step from anywhere ends at the minimum."""
+    with jax.enable_x64(True):
+        rule = MetricQuasiNewton.of(jnp.asarray(surveyed.root))
+        theta = QUADRATIC.sample(jax.random.key(1))
+        losses = rollout(rule, QUADRATIC, theta, 2).losses
+        assert float(losses[1]) < 1e-10 * float(losses[0])
+        diagonal = MetricQuasiNewton.of(jnp.asarray([0.5, 1.0, 2.0]))
+        moved = diagonal.metric(jnp.ones(3))
+        np.testing.assert_allclose(moved, [0.25, 1.0, 4.0])
+        # A metric that is wrong is mended by what the iterations show.
+        wrong = MetricQuasiNewton.of(0.1 * jnp.eye(5))
+        assert float(rollout(wrong, QUADRATIC, theta, 40).losses[-1]) < 1e-12
+
+
+def test_untrained_rules_are_the_classical_ones():
+    with jax.enable_x64(True):
+        theta = BOXED.sample(jax.random.key(2))
+        base = FistaWithRestart(1 / 30)
+        expected = rollout(base, BOXED, theta, 30).losses
+        found = rollout(LearnedFista.around(base, 8), BOXED, theta, 30).losses
+        np.testing.assert_array_equal(found, expected)
+        around = Predicted.around(base, 5, 5)
+        np.testing.assert_array_equal(rollout(around, BOXED, theta, 30).losses, expected)
+
+
+def test_a_predicted_start_meets_the_constraint():
+    rule = Predicted(FistaWithRestart(1 / 30), jnp.full(5, 9.0), jnp.zeros((5, 0)),
+                     jnp.zeros(0, jnp.int32))  # fmt: skip
+    with jax.enable_x64(True):
+        theta = BOXED.sample(jax.random.key(2))
+        assert np.isfinite(float(rollout(rule, BOXED, theta, 0 + 1).losses[0]))
+
+
+def test_what_is_picked_fits_the_structure(surveyed):
+    smooth = pick(QUADRATIC, surveyed, GUARD)
+    assert "L-BFGS's direction in a learned metric (a matrix)" in smooth.words
+    assert "predicted from the instance's 5 numbers" in smooth.words
+    assert isinstance(smooth.rule, Predicted) and isinstance(smooth.rule.rule, Safeguarded)
+    assert isinstance(smooth.fallback, GradientDescent)
+    found = survey(BOXED, PriorSet.draw(BOXED, 24, 0))
+    boxed = pick(BOXED, found, GUARD)
+    assert "FISTA with restart and learned steps" in boxed.words
+    experiment = experiment_for(BOXED, found, GUARD, (0.1,))
+    assert list(experiment.external) == ["L-BFGS-B (SciPy)"]
+    # SciPy's solver finds the minimum that the survey's has found.
+    theta = jax.tree.map(np.asarray, instance(PriorSet.draw(BOXED, 24, 0).thetas, 0))
+    point = experiment.external["L-BFGS-B (SciPy)"](theta, -1.0, 0.0)
+    with jax.enable_x64(True):
+        assert float(BOXED.loss(point, theta)) == pytest.approx(found.minima[0], rel=1e-9)
+
+
+def test_a_goal_that_all_minima_meet(surveyed):
+    assert goal_scale(surveyed) == pytest.approx(1.02 * 0.01, rel=1e-6)
+    stuck = dataclasses.replace(surveyed, starts=surveyed.minima + 1, minima=surveyed.minima + 1)
+    with pytest.raises(ConfigurationError, match="the start is a solution already"):
+        goal_scale(stuck)
+
+
+def test_budgets():
+    assert [seconds(text) for text in ("90s", "10m", "0.5h", 30)] == [90, 600, 1800, 30]
+    for wrong in ("ten", "5", "3d", "1s", float("nan"), -3):
+        with pytest.raises(ConfigurationError, match="budget"):
+            seconds(wrong)
+
+
+def test_more_time_is_more_training(surveyed, monkeypatch):
+    monkeypatch.setattr(fitting, "_measure", lambda *_: (1e-3, 1e-4))
+    short = configure(QUADRATIC, surveyed, "quadratic", 10.0, 0)
+    long = configure(QUADRATIC, surveyed, "quadratic", 600.0, 0)
+    assert long.locate.steps > short.locate.steps
+    assert long.population.members > short.population.members
+    for config in (short, long):
+        config.validate()
+        assert config.horizon == 5
+        assert config.goal.scale == pytest.approx(0.0102)
+
+
+def test_from_data_to_a_certified_solver(monkeypatch):
+    monkeypatch.setattr(fitting, "_measure", lambda *_: (1.0, 1.0))  # the least of everything
+    numbers = {"theta": RANDOM.normal(size=(300, 5))}
+    problem = Problem.of(lambda x, t: quadratic(x, t["theta"]), np.ones(5), thetas=numbers)
+    shown = EvaluateSettings(baselines=("L-BFGS",), timed=5, limit=50, shifted=0)
+    learned = fit(problem, 10.0, evaluate=shown, certify=CertifySettings(opponents=("L-BFGS",)))
+    assert learned.certificate.sizes["train"] == 105
+    assert learned.certificate.statements[0].value < 0.06
+    needed = learned.evaluation.gradient_quantile(0.9)
+    assert np.all(needed[0] < needed[learned.evaluation.solvers.index("L-BFGS")])
+
+
+def test_a_starting_file_is_written_once(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    assert main(["new", str(path)]) == 0
+    assert "surestep check" in capsys.readouterr().out
+    assert main(["check", str(path)]) == 0
+    assert "nothing is wrong with it" in capsys.readouterr().out
+    before = path.read_text()
+    for wrong, message in [
+        (path, "exists already"),
+        (tmp_path / "mine.txt", "must be a Python file"),
+        (tmp_path / "none" / "mine.py", "there is no folder"),
+    ]:
+        with pytest.raises(ConfigurationError, match=message):
+            write_starter(wrong)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.py"], "there is no file nowhere.py: surestep new nowhere.py"),
+        (["check", "nowhere.py:1x"], "must be a file and a name in it"),
+        (["run", "nothing"], "a problem of your own is a file"),
+        (["run", "x.py", "--budget", "soon"], "a budget is a time like"),
+        (["run", "x.py", "--seed", "-1"], "--seed must be"),
+        (["new"], "the following arguments are required: file"),
+    ],
+)
+def test_wrong_commands_are_told_so(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
