@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem
     from surestep.report import summary, write_report
     from surestep.rule import GradientRule, Rule
+    from surestep.solution import Solution
+    from surestep.solver import Solver, load
     from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
     from surestep.store import RunFolder
 
@@ -37,6 +39,8 @@ _HOMES = {
     "Rule": "rule",
     "RunConfig": "config",
     "RunFolder": "store",
+    "Solution": "solution",
+    "Solver": "solver",
     "Split": "split",
     "SplitSizes": "split",
     "Statement": "certificate",
@@ -45,6 +49,7 @@ _HOMES = {
     "TrainSet": "split",
     "ValidationSet": "split",
     "learn": "learning",
+    "load": "solver",
     "summary": "report",
     "write_report": "report",
 }
@@ -66,6 +71,8 @@ __all__ = [
     "Rule",
     "RunConfig",
     "RunFolder",
+    "Solution",
+    "Solver",
     "Split",
     "SplitSizes",
     "Statement",
@@ -75,6 +82,7 @@ __all__ = [
     "ValidationSet",
     "__version__",
     "learn",
+    "load",
     "summary",
     "write_report",
 ]
