@@ -28,6 +28,7 @@ from surestep.records import to_json
 from surestep.rollout import rollouts
 from surestep.rule import Rule, require_fit, solver_fingerprint, with_hyper
 from surestep.rules import GradientDescent
+from surestep.signature import PROBES
 from surestep.solution import Solution
 from surestep.solver import Solver
 from surestep.split import Split
@@ -68,6 +69,8 @@ class Learned:
     """What imitating, locating and sampling took."""
     shifted: Shifted | None = None
     """What the rule does off the family, where the experiment says how to leave it."""
+    probes: Theta = None
+    """A few instances of the prior set; a saved solver recognises its problem by them."""
 
     def break_even(self) -> list[BreakEven]:
         """For every accuracy, after how many solves training has paid for itself."""
@@ -91,6 +94,7 @@ class Learned:
             self.certificate,
             # The posterior that the certificate's statements are about.
             Posterior(self.prior.hypers, self.posterior.log_gibbs),
+            self.probes,
         )
 
     def save(self, path: Path | str) -> None:
@@ -258,7 +262,8 @@ def _stages(
                 experiment.shifts, task, shown, config.evaluate.shifted, seed, report
             ),
         )
-    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted)
+    probes = _probes(task.problem, split)
+    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted, probes)
 
 
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
@@ -339,7 +344,13 @@ def _record_inputs(folder: RunFolder, split: Split, experiment: Experiment, rule
 def _fingerprint(experiment: Experiment, rule: Rule, split: Split) -> str:
     """What the problem computes at the start and beside it, its data, every rule's numbers."""
     with working_precision(experiment.problem):
-        few = instance(split.prior.thetas, jnp.arange(min(4, split.prior.size)))
-        probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, 4)
+        few = _probes(experiment.problem, split)
+        probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, PROBES)
     rules = (rule, experiment.teacher, dict(experiment.baselines))
     return solver_fingerprint((rules, experiment.accuracies.values, probe, experiment.pool))
+
+
+def _probes(problem: Problem, split: Split) -> Theta:
+    """The prior set's first instances."""
+    with working_precision(problem):
+        return instance(split.prior.thetas, jnp.arange(min(PROBES, split.prior.size)))

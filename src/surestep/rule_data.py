@@ -7,6 +7,7 @@ its leaves, and read into a template that the user provides.
 """
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,8 +38,8 @@ PIECES: dict[str, type[eqx.Module]] = {
 _ACTIVATIONS = ("relu", "elu", "gelu", "leaky_relu", "sigmoid", "silu", "softplus", "tanh")
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f"jax.nn.{name}": getattr(jax.nn, name) for name in _ACTIVATIONS
-}
-"""Activations."""
+} | {"equinox.nn.MLP: none": inspect.signature(eqx.nn.MLP).parameters["final_activation"].default}
+"""Activations; the last one is what a perceptron of Equinox has for none."""
 
 _NUMBERS = ("float64", "float32", "int64", "int32", "bool")
 _DEEPEST = 64

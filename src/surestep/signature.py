@@ -1,8 +1,6 @@
 """A problem's signature: what a solver's file remembers of the problem it was learned for."""
 
 import dataclasses
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -10,12 +8,12 @@ import jax
 import numpy as np
 
 from surestep.errors import SolverFileError
-from surestep.problem import Point, Problem, Theta, draw, instance, working_precision
+from surestep.problem import Point, Problem, Theta, working_precision
 from surestep.randomness import named_key
 from surestep.rollout import rollouts
 from surestep.rules import GradientDescent
 
-_INSTANCES, _ITERATIONS = 4, 2
+PROBES, _ITERATIONS = 4, 2
 # Other machines and versions round in other places; another problem differs by much more.
 _ROUNDING = {"float64": 1e-9, "float32": 1e-4}
 
@@ -45,26 +43,66 @@ class Signature:
     """On a few instances: the loss at the start and after two short gradient steps."""
 
     @classmethod
-    def of(cls, problem: Problem) -> "Signature":
-        """Draw the few instances and compute the losses."""
+    def of(cls, problem: Problem, probes: Theta) -> "Signature":
+        """The signature of a problem, computed on a few stacked instances."""
+        theta = theta_form(problem)
         with working_precision(problem):
-            thetas = draw(problem, _INSTANCES, named_key(0, "signature"))
-            first = instance(thetas, 0)
-            # As runs are fingerprinted: one compiled program serves both.
-            probe = rollouts(GradientDescent(1e-3), problem, thetas, _ITERATIONS, _INSTANCES)
-            losses = np.asarray(probe.losses, np.float64).tolist()
-            return cls(
-                type(problem).__name__,
-                problem.precision,
-                parts("theta", first),
-                parts("x", eqx.filter_eval_shape(problem.start, first)),
-                losses,
+            x = eqx.filter_eval_shape(problem.start, theta)
+        return cls(
+            type(problem).__name__,
+            problem.precision,
+            parts("theta", theta),
+            parts("x", x),
+            _losses(problem, probes),
+        )
+
+    def require_form(self, problem: Problem, where: str) -> None:
+        """Refuse a problem of another class, precision or shape; nothing is computed for it."""
+        theta = theta_form(problem)
+        with working_precision(problem):
+            x = eqx.filter_eval_shape(problem.start, theta)
+        found = (type(problem).__name__, problem.precision, parts("theta", theta), parts("x", x))
+        wanted = (self.problem, self.precision, self.theta, self.x)
+        for name, one, other in zip(
+            ("class", "precision", "theta", "x"), wanted, found, strict=True
+        ):
+            if one != other:
+                raise SolverFileError(
+                    f"{where} was made for another problem: {name}: wanted {_shown(one)}, found "
+                    f"{_shown(other)}"
+                )
+
+    def require_losses(self, problem: Problem, probes: Theta, where: str) -> None:
+        """Refuse a problem that computes other losses on the same instances."""
+        wanted, found = np.array(self.losses), np.array(_losses(problem, probes))
+        if wanted.shape != found.shape:
+            raise SolverFileError(f"{where} has losses of shape {wanted.shape}: it is damaged")
+        size = np.maximum(np.abs(wanted[:, :1]), np.abs(wanted))
+        with np.errstate(invalid="ignore"):
+            close = np.abs(wanted - found) <= _ROUNDING[problem.precision] * size
+        # Infinite and undefined losses are what they are.
+        close = np.where(np.isfinite(wanted) & np.isfinite(found), close, False) | (
+            (wanted == found) | (np.isnan(wanted) & np.isnan(found))
+        )
+        for i, step in np.argwhere(~close):
+            when = f"after {step} gradient steps" if step else "at the start"
+            raise SolverFileError(
+                f"{where} was made for another problem: the loss of its probe instance {i} {when}: "
+                f"wanted {wanted[i, step]:.17g}, found {found[i, step]:.17g}"
             )
 
-    def require_same(self, found: "Signature", where: str) -> None:
-        """Refuse another problem, and say in what it differs."""
-        for difference in _differences(self, found):
-            raise SolverFileError(f"{where} was made for another problem: {difference}")
+
+def theta_form(problem: Problem) -> Theta:
+    """Shapes and dtypes of one instance; nothing is drawn."""
+    with working_precision(problem):
+        return eqx.filter_eval_shape(problem.sample, named_key(0, "template"))
+
+
+def _losses(problem: Problem, probes: Theta) -> list[list[float]]:
+    with working_precision(problem):
+        # As runs are fingerprinted: one compiled program serves both.
+        probed = rollouts(GradientDescent(1e-3), problem, probes, _ITERATIONS, PROBES)
+        return np.asarray(probed.losses, np.float64).tolist()
 
 
 def named_leaves(whole: str, tree: Theta | Point) -> dict[str, Any]:
@@ -86,34 +124,5 @@ def parts(whole: str, tree: Theta | Point) -> list[Part]:
     ]
 
 
-def _differences(wanted: Signature, found: Signature) -> Iterator[str]:
-    for name in ("problem", "precision"):
-        first, second = getattr(wanted, name), getattr(found, name)
-        if first != second:
-            yield f"{name}: wanted {first}, found {second}"
-    for name in ("theta", "x"):
-        first, second = getattr(wanted, name), getattr(found, name)
-        if len(first) != len(second):
-            yield f"{name}: wanted {_listed(first)}, found {_listed(second)}"
-        for one, other in zip(first, second, strict=False):
-            if one != other:
-                yield f"{name}: wanted {one}, found {other}"
-    if np.shape(wanted.losses) != np.shape(found.losses):
-        yield f"losses: wanted {np.shape(wanted.losses)}, found {np.shape(found.losses)}"
-        return
-    pairs = zip(wanted.losses, found.losses, strict=True)
-    for i, (row, other_row) in enumerate(pairs):
-        for step, (one, other) in enumerate(zip(row, other_row, strict=True)):
-            if not _close(one, other, max(abs(row[0]), abs(one)), _ROUNDING[wanted.precision]):
-                when = f"after {step} gradient steps" if step else "at the start"
-                yield f"loss of probe instance {i} {when}: wanted {one:.17g}, found {other:.17g}"
-
-
-def _close(one: float, other: float, size: float, rounding: float) -> bool:
-    if math.isfinite(one) and math.isfinite(other):
-        return abs(one - other) <= rounding * size
-    return one == other or (math.isnan(one) and math.isnan(other))
-
-
-def _listed(found: list[Part]) -> str:
-    return ", ".join(map(str, found)) or "nothing"
+def _shown(value: Any) -> str:
+    return str(value) if isinstance(value, str) else ", ".join(map(str, value)) or "nothing"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,10 +18,11 @@ from surestep.instances import Instances, as_points
 from surestep.monitor import Monitor
 from surestep.portable import export_solver
 from surestep.posterior import Posterior
-from surestep.problem import Point, Problem, Theta, instance, working_precision
+from surestep.problem import Point, Problem, Theta, draw, instance, working_precision
 from surestep.randomness import named_key
 from surestep.rollout import Draws, Status, Underway, begin_each, continue_each, points_of
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint
+from surestep.signature import PROBES, theta_form
 from surestep.solution import Coverage, Solution
 from surestep.solver_file import Stored, read_solver, write_solver
 
@@ -53,6 +53,9 @@ class Solver:
     """How many instances are iterated side by side."""
     certificate: Certificate | None = None
     posterior: Posterior | None = None
+    probes: Theta = None
+    """A few stacked instances, kept in the file, by which `load` recognises the problem; drawn
+    when they are needed, if not given."""
 
     def __post_init__(self) -> None:
         if self.horizon < 1 or self.block < 1:
@@ -163,8 +166,11 @@ class Solver:
 
     def save(self, path: Path | str) -> None:
         """Write the solver into a file, all but its problem; `surestep.load` reads it."""
+        probes = self.probes
+        if probes is None:
+            probes = draw(self.problem, PROBES, named_key(0, "probes"))
         stored = Stored(
-            self.rule, self.horizon, self.goal, self.block, self.certificate, self.posterior
+            self.rule, self.horizon, self.goal, self.block, self.certificate, self.posterior, probes
         )
         write_solver(Path(path), self.problem, stored)
 
@@ -200,8 +206,7 @@ class Solver:
     @functools.cached_property
     def _form(self) -> Theta:
         """Shapes and dtypes of one instance."""
-        with working_precision(self.problem):
-            return eqx.filter_eval_shape(self.problem.sample, named_key(0, "template"))
+        return theta_form(self.problem)
 
     @functools.cached_property
     def _certified_rule(self) -> bool:
@@ -324,6 +329,7 @@ def load(path: Path | str, problem: Problem, rule: Rule | None = None) -> Solver
         stored.block,
         stored.certificate,
         stored.posterior,
+        stored.probes,
     )
 
 

@@ -10,24 +10,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from surestep.certificate import Certificate
 from surestep.errors import RunFolderError, SolverFileError
 from surestep.goal import Goal
 from surestep.posterior import Posterior
-from surestep.problem import Problem, working_precision
+from surestep.problem import Problem, Theta, working_precision
 from surestep.provenance import provenance
 from surestep.records import from_plain, to_plain
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.rule_data import pack, references, unpack
-from surestep.signature import Signature
+from surestep.signature import Signature, named_leaves, theta_form
 from surestep.store import Announced, read_arrays, write_arrays
 from surestep.training import hyper_at
 
 KIND = "surestep solver"
 FORMAT = 1
-_HYPERS, _LOG_WEIGHTS = "posterior/hypers", "posterior/log_weights"
+_HYPERS, _LOG_WEIGHTS, _PROBE = "posterior/hypers", "posterior/log_weights", "probe/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Stored:
     block: int
     certificate: Certificate | None
     posterior: Posterior | None
+    probes: Theta
+    """A few stacked instances on which the problem is recognised."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +68,10 @@ def write_solver(path: Path, problem: Problem, stored: Stored) -> None:
     arrays, posterior = dict(packed.arrays), stored.posterior
     if posterior is not None:
         arrays |= {_HYPERS: posterior.hypers, _LOG_WEIGHTS: posterior.log_weights}
+    probes = named_leaves("theta", stored.probes)
+    arrays |= {_PROBE + name: np.asarray(leaf) for name, leaf in probes.items()}
     facts = _Facts(
-        signature=Signature.of(problem),
+        signature=Signature.of(problem, stored.probes),
         horizon=stored.horizon,
         goal=stored.goal,
         block=stored.block,
@@ -85,6 +91,7 @@ def read_solver(path: Path, problem: Problem, template: Rule | None = None) -> S
 
     def inspect(metadata: dict[str, Any], announced: dict[str, Announced]) -> None:
         seen.append(_facts(path, metadata))
+        seen[0].signature.require_form(problem, str(path))
         _require_announced(path, seen[0], announced)
 
     try:
@@ -94,8 +101,11 @@ def read_solver(path: Path, problem: Problem, template: Rule | None = None) -> S
     except RunFolderError as error:
         raise SolverFileError(f"{error} (it is no solver's file, or not all of one)") from error
     facts = seen[0]
-    facts.signature.require_same(Signature.of(problem), str(path))
     with working_precision(problem):
+        form = theta_form(problem)
+        leaves = [jnp.asarray(arrays[_PROBE + name]) for name in named_leaves("theta", form)]
+        probes = jax.tree.unflatten(jax.tree.structure(form), leaves)
+        facts.signature.require_losses(problem, probes, str(path))
         rule = unpack(facts.rule, arrays, str(path), template)
         _require_rule(path, facts, rule)
         require_fit(rule, problem)
@@ -103,7 +113,9 @@ def read_solver(path: Path, problem: Problem, template: Rule | None = None) -> S
         if facts.posterior is not None:
             posterior = Posterior(arrays[_HYPERS], arrays[_LOG_WEIGHTS])
             _require_posterior(path, facts, rule, posterior)
-    return Stored(rule, facts.horizon, facts.goal, facts.block, facts.certificate, posterior)
+    return Stored(
+        rule, facts.horizon, facts.goal, facts.block, facts.certificate, posterior, probes
+    )
 
 
 def _facts(path: Path, metadata: Any) -> _Facts:
@@ -134,6 +146,9 @@ def _require_announced(path: Path, facts: _Facts, announced: dict[str, Announced
         wanted[_LOG_WEIGHTS] = ("float64", (samples,))
         if samples < 1:
             raise SolverFileError(f"{path} announces a posterior of shape {facts.posterior}")
+    number = len(facts.signature.losses)
+    for part in facts.signature.theta:
+        wanted[_PROBE + part.name] = (part.dtype, (number, *part.shape))
     for name in sorted(wanted.keys() | announced.keys()):
         if wanted.get(name) != announced.get(name):
             raise SolverFileError(
