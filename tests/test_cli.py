@@ -59,6 +59,7 @@ def test_a_run_leaves_everything_the_plan_says(finished):
         "plan.json",
         "charges.json",
         "certificate.json",
+        "solver.safetensors",
         "figures",
     }
     assert names == {f"{stage}.safetensors" for stage in stages} | files
@@ -70,6 +71,7 @@ def test_a_run_leaves_everything_the_plan_says(finished):
     assert "With confidence 95% all of these hold" in output
     assert str(folder / "certificate.json") in output
     assert str(folder / "figures" / "overview.png") in output
+    assert str(folder / "solver.safetensors") in output
     status = json.loads((folder / "status.json").read_text())
     assert status["certify"]["state"] == "done"
     assert set(status["inputs"]) == {"prior", "validation", "train", "test", "experiment"}

@@ -1,6 +1,7 @@
 """The paper's problems, by name.
 
-Each module has `build(config)`, `PRESETS` and the type `Config` of its configuration. It may have
+Each module has `build(config)`, `family(config)` (the problem alone, without rules to tune),
+`PRESETS` and the type `Config` of its configuration. It may have
 `draw(config, experiment, learned, folder)`, which adds figures of its own to a run's.
 """
 
@@ -14,6 +15,7 @@ from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
 from surestep.names import unknown
+from surestep.problem import Problem
 from surestep.records import from_plain
 from surestep.store import RunFolder
 
@@ -49,6 +51,19 @@ def summary(name: str) -> str:
 def build(config: RunConfig[Any]) -> Experiment:
     """The experiment that a configuration describes."""
     return _module(config.name).build(config)
+
+
+def open_problem(spec: str, preset_name: str = "quick") -> Problem:
+    """The problem that a word on the command line means.
+
+    It is a built-in problem's name, with the settings of a preset, or a run's folder, with the
+    settings of that run.
+    """
+    folder = RunFolder(Path(spec))
+    known = spec not in NAMES and folder.config_path.exists()
+    config = read_config(folder) if known else preset(spec, preset_name)
+    config.validate()
+    return _module(config.name).family(config)
 
 
 def draw(
