@@ -56,7 +56,7 @@ def test_it_does_what_the_rule_does():
     assert np.all(found.status == Status.FINISHED)
     assert found.covered and found.covered.reasons == ()
     assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(vars(found)["x"]))
-    assert "6 of 6: all iterations were made\ncovered" == str(found)
+    assert str(found) == "6 of 6: all iterations were made\ncovered"
 
 
 def test_the_precision_of_the_process_does_not_matter():
@@ -220,9 +220,8 @@ def test_a_monitor_is_fed_with_missed_goals():
     assert f"was fed 6 outcomes, {missed.sum()} of them failures" in found.monitor_note
     # A rollout that diverged has missed the goal.
     assert with_goal(1.0).solve(broken(0), monitor=monitor).monitor.failures == 1
-    drawn = SOLVER.solve(
-        THETAS, policy="posterior", key=jax.random.key(0), monitor=SOLVER.monitor(policy="posterior")
-    )
+    other = SOLVER.monitor(policy="posterior")
+    drawn = SOLVER.solve(THETAS, policy="posterior", key=jax.random.key(0), monitor=other)
     assert drawn.monitor.failure == statement.posterior_value and drawn.monitor.seen == 6
 
 
@@ -231,7 +230,7 @@ def test_a_monitor_is_not_fed_with_what_the_certificate_does_not_cover():
     found = SOLVER.solve(THETAS, iterations=3, monitor=monitor)
     assert found.monitor is monitor
     assert "was not fed" in found.monitor_note and "3 iterations are asked for" in str(found)
-    with pytest.raises(ConfigurationError, match="only .* is certified for the policy 'point'"):
+    with pytest.raises(ConfigurationError, match=r"only .* is certified for the policy 'point'"):
         SOLVER.solve(THETAS, monitor=Monitor(monitor.failure / 2))
     bare = dataclasses.replace(SOLVER, certificate=None, posterior=None)
     assert "no certificate" in bare.solve(THETAS, monitor=Monitor(0.01)).monitor_note

@@ -188,9 +188,9 @@ class Solver:
         run on ("cpu", "cuda"); without it, what this process computes on. To run it:
 
             import jax, pathlib
-            jax.config.update("jax_enable_x64", True)  # where the problem's precision is float64
             solver = jax.export.deserialize(bytearray(pathlib.Path("solver.jax").read_bytes()))
-            solved = solver.call({"diagonal": ..., "target": ...})  # instances, stacked, by name
+            with jax.enable_x64(True):  # where the problem's precision is float64
+                solved = solver.call({"diagonal": ..., "target": ...})  # stacked, by name
             solved["x"], solved["loss"], solved["status"]  # 0: finished, 3: diverged
 
         Instances and points have the names that `surestep solve` uses in its .npz files. Reading
