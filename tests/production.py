@@ -1,13 +1,14 @@
 """A solver as a run leaves it, without the training: heavy ball with two learned numbers."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from surestep.posterior import Posterior
-from surestep.problem import instance, working_precision
+from surestep.problem import working_precision
 from surestep.rule import hyper_of, solver_fingerprint, with_hyper
 from surestep.rules import HeavyBall
 from surestep.solver import Solver
@@ -16,14 +17,19 @@ from surestep.stages.sample import Sampled
 from surestep.statements import make_certificate
 from tiny import OPPONENTS, PROBLEM, SPLIT, TASK, planned
 
-PROBES = instance(SPLIT.prior.thetas, slice(0, 4))
-THETAS = instance(SPLIT.test.thetas, slice(0, 6))
+
+def first(thetas: Any, number: int) -> Any:
+    """The first instances of a stacked set."""
+    return jax.tree.map(lambda leaf: leaf[:number], thetas)
+
+
+THETAS = first(SPLIT.test.thetas, 6)
 
 
 @functools.cache
-def certified_solver() -> Solver:
+def certified_solver() -> Any:
     """Three samples of a posterior, a certificate that is really theirs."""
-    classical = OPPONENTS["heavy ball"]
+    classical: Any = OPPONENTS["heavy ball"]
     with working_precision(PROBLEM), jax.enable_x64(True):
         rule = HeavyBall(jnp.asarray(classical.step_size), jnp.asarray(classical.momentum))
         hypers = np.asarray(hyper_of(rule)) * np.array([[0.9], [1.0], [0.8]])
@@ -39,6 +45,7 @@ def certified_solver() -> Solver:
     # Weights that draws can tell apart, whatever the train set says.
     weights = np.log(np.roll([0.6, 0.3, 0.1], found.mode))
     posterior = Posterior(hypers, weights)
+    probes = first(SPLIT.prior.thetas, 4)
     return Solver(
-        PROBLEM, deployed, TASK.horizon, TASK.goal, TASK.block, document, posterior, PROBES
+        PROBLEM, deployed, TASK.horizon, TASK.goal, TASK.block, document, posterior, probes
     )

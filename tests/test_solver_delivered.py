@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,15 +18,17 @@ from surestep import problems
 from surestep.cli import main
 from surestep.errors import ConfigurationError
 from surestep.goal import Goal
-from surestep.problem import instance
 from surestep.records import to_json
 from surestep.rollout import Status
 from surestep.rules import GradientDescent
 from surestep.solver import Solver
-from tiny import CONFIG, PROBLEM
+from tiny import CONFIG
 
 SOLVER = certified_solver()
-ARRAYS = {"diagonal": np.asarray(THETAS.diagonal), "target": np.asarray(THETAS.target)}
+ARRAYS: dict[str, Any] = {
+    "diagonal": np.asarray(THETAS.diagonal),
+    "target": np.asarray(THETAS.target),
+}
 
 
 @pytest.fixture
@@ -67,7 +70,8 @@ def test_the_commands_settings_do_what_they_say(place, capfd):
 
 
 def test_numbers_of_another_type_are_noticed_in_files(place, capfd):
-    np.savez("data.npz", **{name: a.astype(np.float32) for name, a in ARRAYS.items()})
+    rough: dict[str, Any] = {name: a.astype(np.float32) for name, a in ARRAYS.items()}
+    np.savez("data.npz", **rough)
     assert main([*COMMAND, *FILES]) == 0
     assert "not covered: diagonal came as float32" in capfd.readouterr().out
 
@@ -96,10 +100,11 @@ def test_commands_that_cannot_work_leave_nothing(place, capfd, arguments, code, 
 
 
 def test_a_problem_is_a_name_or_a_run(tmp_path):
-    assert problems.open_problem("quadratics", "tiny").mean.shape == (8,)
+    named: Any = problems.open_problem("quadratics", "tiny")
+    assert named.mean.shape == (8,)
     (tmp_path / "config.json").write_text(to_json(CONFIG))
-    found = problems.open_problem(str(tmp_path))
-    np.testing.assert_array_equal(found.mean, PROBLEM.mean)
+    found: Any = problems.open_problem(str(tmp_path))
+    np.testing.assert_array_equal(found.mean, named.mean)
     with pytest.raises(ConfigurationError, match="no problem called"):
         problems.open_problem(str(tmp_path / "nowhere"))
 
@@ -129,8 +134,7 @@ def test_an_exported_solver_runs_without_surestep(tmp_path):
     theta[1] = np.nan
     exports = {
         "any": (SOLVER, None, THETAS, ARRAYS),
-        "fixed": (SOLVER, 2, instance(THETAS, slice(0, 2)), {n: a[:2] for n, a in ARRAYS.items()}),
-        "bowl": (bowl, None, theta, {"theta": theta}),
+        "bowl": (bowl, 3, theta, {"theta": theta}),
     }
     for name, (solver, batch, _, arrays) in exports.items():
         solver.export(tmp_path / name, batch=batch)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import struct
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -86,7 +87,7 @@ def learned_rules():
         rules.Safeguarded(coordinatewise, GradientDescent(1e-3), patience=7),
         rules.Started.around(rules.Scaled.around(rules.QuasiNewton(), 6), 6),
         filled(rules.Residual.around, rules.Adam(0.1), 6, KEY),
-        GradientDescent(np.float32(0.1)),
+        GradientDescent(cast(Any, np.float32(0.1))),
         rules.PrimalDual(jnp.asarray(0.1, jnp.float32)),
         rules.ScaledFista(jnp.arange(3)),
     ]
@@ -143,7 +144,7 @@ def test_a_solver_comes_back_with_all_it_had(saved):
 def test_the_precision_of_the_process_does_not_matter(tmp_path):
     with jax.enable_x64(False):
         SOLVER.save(tmp_path / "solver")
-        found = load(tmp_path / "solver", PROBLEM)
+        found: Any = load(tmp_path / "solver", PROBLEM)
     assert solver_fingerprint(found.rule) == solver_fingerprint(SOLVER.rule)
     assert found.rule.step_size.dtype == jnp.float64
 
@@ -349,7 +350,7 @@ def test_a_rule_that_the_problem_cannot_serve_is_refused(saved):
 class Momentum(HeavyBall):
     """A rule of a user's own, with a function of their own."""
 
-    bend: object = jnp.sinh
+    bend: Any = jnp.sinh
 
     def update(self, x, value, gradient, memory):
         return super().update(x, value, self.bend(gradient), memory)
@@ -390,9 +391,9 @@ def test_pieces_of_equinox_come_back():
     class Holder(Rule):
         network: eqx.nn.MLP
 
-        def init(self, oracle, x): ...
+        def init(self, oracle, x) -> Any: ...
 
-        def step(self, oracle, state): ...
+        def step(self, oracle, state) -> Any: ...
 
     network = filled(eqx.nn.MLP, 2, 3, 4, 1, activation=jax.nn.gelu, key=KEY)
     shifted = rules.Started(network, jnp.zeros(2))  # pyright: ignore[reportArgumentType]

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def solve_file(
 
 def write_solution(path: Path, solution: Solution) -> None:
     """Write solutions as an .npz file: points by name, and one number an instance."""
-    arrays = named_points(solution.x)
+    arrays: dict[str, Any] = named_points(solution.x)
     for name in ("loss", "start_loss", "iterations", "gradients", "status"):
         arrays[name] = getattr(solution, name)
     if solution.sample is not None:
