@@ -260,6 +260,9 @@ def test_another_shape_is_solved_where_it_can_be_but_not_covered():
     assert "diagonal has the shape (5,), the family's instances (8,)" in str(found.covered)
     with pytest.raises(ConfigurationError, match="cannot be computed on instances of shapes"):
         SOLVER.solve(THETAS._replace(diagonal=THETAS.diagonal[:, :5]))
+    started = Started(GradientDescent(1e-3), jnp.zeros(8))
+    with pytest.raises(ConfigurationError, match="the rule cannot run on instances of these"):
+        dataclasses.replace(SOLVER, rule=started).solve(narrow)
 
 
 def test_a_certificate_of_another_rule_covers_nothing():

@@ -3,14 +3,13 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from surestep.errors import ConfigurationError
 from surestep.problem import Point, Problem, Theta, count, instance
-from surestep.signature import named_leaves
+from surestep.signature import named_leaves, point_form
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +19,9 @@ class Instances:
     thetas: Theta
     differences: tuple[str, ...]
     """In what they differ from instances that the problem draws."""
+
+    reshaped: bool
+    """Whether their shapes are among the differences."""
 
     @property
     def size(self) -> int:
@@ -40,15 +42,17 @@ class Instances:
             converted[name] = _converted(name, arrays[name], wanted, differences)
         _equally_many("instances", converted)
         leaves = [converted[name] for name in named_leaves("theta", form)]
-        given = cls(jax.tree.unflatten(jax.tree.structure(form), leaves), tuple(differences))
-        if any(array.shape[1:] != form_leaf.shape for array, form_leaf in _pairs(leaves, form)):
-            _require_computable(problem, given.thetas)
-        return given
+        stacked = jax.tree.unflatten(jax.tree.structure(form), leaves)
+        wanted = [leaf.shape for leaf in jax.tree.leaves(form)]
+        reshaped = [leaf.shape[1:] for leaf in leaves] != wanted
+        if reshaped:
+            _require_computable(problem, stacked)
+        return cls(stacked, tuple(differences), reshaped)
 
 
 def as_points(problem: Problem, thetas: Theta, points: Point) -> Point:
     """Stacked starts in the problem's precision, one for each instance."""
-    form = eqx.filter_eval_shape(problem.start, instance(thetas, 0))
+    form = point_form(problem, instance(thetas, 0))
     arrays = _same_structure("x0", form, points)
     leaves = []
     for name, wanted in named_leaves("x", form).items():
@@ -59,10 +63,6 @@ def as_points(problem: Problem, thetas: Theta, points: Point) -> Point:
             )
         leaves.append(jnp.asarray(arrays[name].astype(wanted.dtype)))
     return jax.tree.unflatten(jax.tree.structure(form), leaves)
-
-
-def _pairs(leaves: list[Any], form: Any) -> list[tuple[Any, Any]]:
-    return list(zip(leaves, jax.tree.leaves(form), strict=True))
 
 
 def _same_structure(what: str, form: Any, given: Any) -> dict[str, np.ndarray]:
@@ -112,7 +112,7 @@ def _equally_many(what: str, arrays: dict[str, Any]) -> None:
 def _require_computable(problem: Problem, thetas: Theta) -> None:
     theta = instance(thetas, 0)
     try:
-        shape = eqx.filter_eval_shape(lambda t: problem.loss(problem.start(t), t), theta)
+        shape = jax.eval_shape(lambda t: jnp.asarray(problem.loss(problem.start(t), t)), theta)
     except (TypeError, ValueError, IndexError) as error:
         shapes = {n: leaf.shape for n, leaf in named_leaves("theta", theta).items()}
         raise ConfigurationError(

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -45,27 +44,13 @@ class Signature:
     @classmethod
     def of(cls, problem: Problem, probes: Theta) -> "Signature":
         """The signature of a problem, computed on a few stacked instances."""
-        theta = theta_form(problem)
-        with working_precision(problem):
-            x = eqx.filter_eval_shape(problem.start, theta)
-        return cls(
-            type(problem).__name__,
-            problem.precision,
-            parts("theta", theta),
-            parts("x", x),
-            _losses(problem, probes),
-        )
+        return cls(*_form(problem), _losses(problem, probes))
 
     def require_form(self, problem: Problem, where: str) -> None:
         """Refuse a problem of another class, precision or shape; nothing is computed for it."""
-        theta = theta_form(problem)
-        with working_precision(problem):
-            x = eqx.filter_eval_shape(problem.start, theta)
-        found = (type(problem).__name__, problem.precision, parts("theta", theta), parts("x", x))
         wanted = (self.problem, self.precision, self.theta, self.x)
-        for name, one, other in zip(
-            ("class", "precision", "theta", "x"), wanted, found, strict=True
-        ):
+        names = ("class", "precision", "theta", "x")
+        for name, one, other in zip(names, wanted, _form(problem), strict=True):
             if one != other:
                 raise SolverFileError(
                     f"{where} was made for another problem: {name}: wanted {_shown(one)}, found "
@@ -95,7 +80,19 @@ class Signature:
 def theta_form(problem: Problem) -> Theta:
     """Shapes and dtypes of one instance; nothing is drawn."""
     with working_precision(problem):
-        return eqx.filter_eval_shape(problem.sample, named_key(0, "template"))
+        return jax.eval_shape(problem.sample, named_key(0, "template"))
+
+
+def point_form(problem: Problem, theta: Theta) -> Point:
+    """Shapes and dtypes of a point, for an instance or its form; nothing is computed."""
+    with working_precision(problem):
+        return jax.eval_shape(problem.start, theta)
+
+
+def _form(problem: Problem) -> tuple[str, str, list[Part], list[Part]]:
+    theta = theta_form(problem)
+    x = point_form(problem, theta)
+    return type(problem).__name__, problem.precision, parts("theta", theta), parts("x", x)
 
 
 def _losses(problem: Problem, probes: Theta) -> list[list[float]]:

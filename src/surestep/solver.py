@@ -105,7 +105,15 @@ class Solver:
             targets = None if tolerance is None else jnp.full(given.size, tolerance, float)
             run = _Run(self, given.thetas, targets, draws)
             pause = every or max(1, self.horizon // 10)
-            first, last, stopped = run.go(starts, steps, callback, pause)
+            try:
+                first, last, stopped = run.go(starts, steps, callback, pause)
+            except (TypeError, ValueError) as error:
+                if not given.reshaped:
+                    raise
+                raise ConfigurationError(
+                    f"the rule cannot run on instances of these shapes: {given.differences[0]} "
+                    f"({error})"
+                ) from error
             x, losses = points_of(self.problem, given.thetas, last)
             loss = np.asarray(losses)
             if stopped:
