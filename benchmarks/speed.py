@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep import problems
-from surestep.learning import provenance
 from surestep.problem import instance, working_precision
+from surestep.provenance import provenance
 from surestep.randomness import named_key
 from surestep.rollout import losses_at
 from surestep.rule import hyper_of, with_hyper

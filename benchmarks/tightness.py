@@ -16,7 +16,7 @@ import numpy as np
 from surestep.audit import FAMILIES, _prior, _truth
 from surestep.bounds.kl import binomial_upper
 from surestep.claims import BINARY, DECADES, values
-from surestep.learning import provenance
+from surestep.provenance import provenance
 from surestep.stages.certify import paper_posterior
 from surestep.statements import Basis, rigorous_statements
 

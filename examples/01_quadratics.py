@@ -16,5 +16,7 @@ print(learned.certificate)
 print()
 print("losses on three new problems, start and end:")
 fresh = surestep.TestSet.draw(learned.problem, 3, seed=99)
-for losses in learned.solve(fresh.thetas).losses:
-    print(f"  {losses[0]:.3g} -> {losses[-1]:.3g}")
+solution = learned.solve(fresh.thetas)
+for before, after in zip(solution.start_loss, solution.loss, strict=True):
+    print(f"  {before:.3g} -> {after:.3g}")
+print(solution.covered)

@@ -8,7 +8,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from surestep.cli import main
@@ -59,6 +61,7 @@ def test_a_run_leaves_everything_the_plan_says(finished):
         "plan.json",
         "charges.json",
         "certificate.json",
+        "solver.safetensors",
         "figures",
     }
     assert names == {f"{stage}.safetensors" for stage in stages} | files
@@ -70,6 +73,7 @@ def test_a_run_leaves_everything_the_plan_says(finished):
     assert "With confidence 95% all of these hold" in output
     assert str(folder / "certificate.json") in output
     assert str(folder / "figures" / "overview.png") in output
+    assert str(folder / "solver.safetensors") in output
     status = json.loads((folder / "status.json").read_text())
     assert status["certify"]["state"] == "done"
     assert set(status["inputs"]) == {"prior", "validation", "train", "test", "experiment"}
@@ -77,6 +81,21 @@ def test_a_run_leaves_everything_the_plan_says(finished):
     # A plain log where there is no terminal, with rate, remaining time, ratio and success.
     assert "locate: 2000 of 2000 steps" in log
     assert "left, ratio" in log and "success" in log
+
+
+def test_the_solver_of_a_run_solves_a_file(finished, tmp_path, capfd):
+    folder, _, _ = finished
+    random = np.random.default_rng(0)
+    instances: dict[str, Any] = {"diagonal": 1 + random.random((3, 8)), "target": np.ones((3, 8))}
+    np.savez(tmp_path / "data.npz", **instances)
+    files = ["--instances", str(tmp_path / "data.npz"), "--out", str(tmp_path / "solved.npz")]
+    # The problem is the run's own, by its folder or by name and preset.
+    for problem in ([str(folder)], ["quadratics", "--preset", "tiny"]):
+        assert main(["solve", str(folder / "solver.safetensors"), *problem, *files]) == 0
+        assert "3 of 3: all iterations were made\ncovered" in capfd.readouterr().out
+    with np.load(tmp_path / "solved.npz") as found:
+        residual = instances["diagonal"] * found["x"] - instances["target"]
+        np.testing.assert_allclose(0.5 * np.sum(residual**2, axis=1), found["loss"], rtol=1e-12)
 
 
 def test_run_again_finds_everything_there(finished, capfd):

@@ -228,8 +228,10 @@ def test_the_profile_is_drawn_for_every_accuracy(learned, tmp_path):
 
 def test_a_learned_rule_solves(learned):
     thetas = SPLIT.test.thetas
-    result = learned.solve(thetas)
-    assert result.losses.dtype == np.float64
-    np.testing.assert_array_equal(result.losses, FOUND.losses[0, :, : CONFIG.horizon + 1])
+    seen = []
+    result = learned.solver.solve(thetas, callback=lambda _, loss, __: seen.append(loss), every=1)
+    assert result.loss.dtype == np.float64
+    np.testing.assert_array_equal(np.stack(seen, 1), FOUND.losses[0, :, : CONFIG.horizon + 1])
+    np.testing.assert_array_equal(learned.solve(thetas).loss, seen[-1])
     reached = learned.solve_to(thetas, 1e2, limit=60)
     np.testing.assert_array_equal(reached.iterations, FOUND.reach_iterations[0, 0])

@@ -5,7 +5,6 @@ import sys
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -73,14 +72,19 @@ def test_solutions_have_the_form_the_loss_takes(folder):
     learned = learn(SMALL, bowl(), folder)
     thetas = surestep.TestSet.draw(learned.problem, 3, 1).thetas
     solved, reached = learned.solve(thetas), learned.solve_to(thetas, 0.5)
-    for x, last in ((solved.x, solved.losses[:, -1]), (reached.x, reached.loss)):
+    assert solved.covered and not reached.covered
+    for x, last in ((solved.x, solved.loss), (reached.x, reached.loss)):
         form: Any = x
         assert form["a"].shape == (3, 2, 2)
         assert form["b"].shape == (3,)
         np.testing.assert_allclose(jax.vmap(learned.problem.loss)(form, thetas), last)
     # Plain NumPy in single precision will do.
     rough = learned.solve(np.asarray(thetas, np.float32))
-    assert rough.losses.dtype == jnp.float64
+    assert rough.loss.dtype == np.float64
+    # What the folder holds is the same solver.
+    found = surestep.load(folder.solver_path, Bowl())
+    assert found.certificate == learned.certificate
+    np.testing.assert_array_equal(found.solve(thetas).loss, solved.loss)
 
 
 @pytest.mark.parametrize(

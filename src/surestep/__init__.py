@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem
     from surestep.report import summary, write_report
     from surestep.rule import GradientRule, Rule
+    from surestep.solution import Solution
+    from surestep.solver import Solver, load
     from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
     from surestep.store import RunFolder
 
@@ -38,6 +40,8 @@ _HOMES = {
     "Rule": "rule",
     "RunConfig": "config",
     "RunFolder": "store",
+    "Solution": "solution",
+    "Solver": "solver",
     "Split": "split",
     "SplitSizes": "split",
     "Statement": "certificate",
@@ -47,6 +51,7 @@ _HOMES = {
     "ValidationSet": "split",
     "fit": "own.fit",
     "learn": "learning",
+    "load": "solver",
     "summary": "report",
     "write_report": "report",
 }
@@ -68,6 +73,8 @@ __all__ = [
     "Rule",
     "RunConfig",
     "RunFolder",
+    "Solution",
+    "Solver",
     "Split",
     "SplitSizes",
     "Statement",
@@ -78,6 +85,7 @@ __all__ = [
     "__version__",
     "fit",
     "learn",
+    "load",
     "summary",
     "write_report",
 ]

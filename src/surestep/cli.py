@@ -39,6 +39,9 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       go on with a run that was interrupted
   surestep list
       the problems and their presets
+  surestep solve SOLVER PROBLEM --instances FILE.npz --out FILE.npz [--preset P]
+      [--iterations N] [--tolerance T] [--policy posterior --seed S]
+      solve a file of instances with a saved solver; PROBLEM is a name or a run's folder
   surestep verify DIR [--rerun K]
       recompute a certificate from what is stored; roll K random instances out again
   surestep certify DIR --instances SEED|FILE.npz [--size N] [--epsilon E]
@@ -55,8 +58,8 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       is a certified failure probability still credible? fed every outcome, 0 or 1, line by line
 
 Exit codes: 0 done; 2 wrong input; 3 no rule met the success constraint (no certificate);
-4 the run folder cannot be used; 5 a certificate does not stand, or an alarm; 130 interrupted
-(the same command goes on).
+4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, or an alarm;
+130 interrupted (the same command goes on).
 """
 
 
@@ -69,6 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         "check": _check,
         "resume": _resume,
         "list": _list,
+        "solve": _solve,
         "verify": _verify,
         "certify": _certify,
         "plan": _plan,
@@ -209,6 +213,31 @@ def _list(arguments: list[str]) -> int:
     return 0
 
 
+def _solve(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep solve", allow_abbrev=False)
+    parser.add_argument("solver", type=Path, help="the solver's file (solver.safetensors)")
+    parser.add_argument("problem", help="a problem's name, or the folder of a run")
+    parser.add_argument("--preset", default="quick", help="whose settings a name means")
+    parser.add_argument("--instances", type=Path, required=True, help="an .npz file")
+    parser.add_argument("--out", type=Path, required=True, help="where solutions go, an .npz file")
+    parser.add_argument("--iterations", type=int, help="how many (the certificate's)")
+    parser.add_argument("--tolerance", type=float, help="stop where the loss is below")
+    parser.add_argument("--policy", default="point", choices=["point", "posterior"])
+    parser.add_argument("--seed", type=int, help="for the policy posterior, which draws")
+    given = parser.parse_args(arguments)
+    if (given.policy == "posterior") != (given.seed is not None):
+        raise ConfigurationError("--seed goes with --policy posterior, which draws")
+    if given.seed is not None and not 0 <= given.seed < 2**31:
+        raise ConfigurationError(f"--seed must be a whole number from 0 to 2^31 - 1: {given.seed}")
+    from surestep.batch import solve_file  # noqa: PLC0415
+
+    solve_file(
+        given.solver, given.problem, given.preset, given.instances, given.out, given.iterations,
+        given.tolerance, given.policy, given.seed,
+    )  # fmt: skip
+    return 0
+
+
 def _verify(arguments: list[str]) -> int:
     parser = _Parser(prog="surestep verify", allow_abbrev=False)
     parser.add_argument("folder", type=Path, help="the run's folder")
@@ -339,6 +368,7 @@ def _carry_out(config: "RunConfig[Any]", folder: "RunFolder") -> int:
     learned = learn(config, experiment, folder, report)
     paths = write_report(learned, folder)
     paths |= problems.draw(config, experiment, learned, folder.figures)
+    paths |= {"solver": folder.solver_path}
     _show(learned, paths)
     return 0
 

@@ -37,3 +37,7 @@ class RunFolderError(SurestepError):
     """A run folder that holds something else, is damaged, or is in use."""
 
     exit_code = 4
+
+
+class SolverFileError(RunFolderError):
+    """A solver's file that is damaged, of another kind, or made for another problem."""

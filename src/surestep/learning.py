@@ -1,18 +1,16 @@
 """The stages in order: from a problem to a certified rule, with every result kept on the way."""
 
 import dataclasses
+import functools
 import math
-import platform
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
-from surestep.__about__ import __version__
 from surestep.certificate import Certificate
 from surestep.check import check_problem
 from surestep.claims import Plan
@@ -20,14 +18,19 @@ from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
 from surestep.planning import choose_opponents, plan_run
-from surestep.problem import Problem, Theta, as_instances, count, instance, working_precision
+from surestep.posterior import Posterior
+from surestep.problem import Problem, Theta, instance, working_precision
 from surestep.progress import Reporter, Silence
+from surestep.provenance import provenance
 from surestep.randomness import named_key
 from surestep.recertify import charge
 from surestep.records import to_json
-from surestep.rollout import Reached, Rollout, reach_each, rollouts
+from surestep.rollout import rollouts
 from surestep.rule import Rule, require_fit, solver_fingerprint, with_hyper
 from surestep.rules import GradientDescent
+from surestep.signature import PROBES
+from surestep.solution import Solution
+from surestep.solver import Solver
 from surestep.split import Split
 from surestep.stages.certify import Certified, certify
 from surestep.stages.evaluate import LEARNED, Evaluated, evaluate
@@ -66,6 +69,8 @@ class Learned:
     """What imitating, locating and sampling took."""
     shifted: Shifted | None = None
     """What the rule does off the family, where the experiment says how to leave it."""
+    probes: Theta = None
+    """A few instances of the prior set; a saved solver recognises its problem by them."""
 
     def break_even(self) -> list[BreakEven]:
         """For every accuracy, after how many solves training has paid for itself."""
@@ -76,28 +81,36 @@ class Learned:
         """The family the rule was learned for."""
         return self.task.problem
 
-    def solve(self, thetas: Theta, iterations: int | None = None) -> Rollout:
+    @functools.cached_property
+    def solver(self) -> Solver:
+        """What goes into production: the rule, its certificate and its posterior."""
+        task = self.task
+        return Solver(
+            task.problem,
+            self.rule,
+            task.horizon,
+            task.goal,
+            task.block,
+            self.certificate,
+            # The posterior that the certificate's statements are about.
+            Posterior(self.prior.hypers, self.posterior.log_gibbs),
+            self.probes,
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write the solver into a file; `surestep.load` reads it."""
+        self.solver.save(path)
+
+    def solve(self, thetas: Theta, iterations: int | None = None) -> Solution:
         """Iterate on a stacked set of instances, by default as often as the certificate says.
 
-        The result's `x` has the form that the problem's loss takes, one row an instance.
+        `solver.solve` has more to choose from.
         """
-        with working_precision(self.problem):
-            steps = iterations or self.task.horizon
-            thetas = as_instances(self.problem, thetas)
-            result = rollouts(self.rule, self.problem, thetas, steps, self.task.block)
-            return dataclasses.replace(result, x=self._shaped(result.x, thetas))
+        return self.solver.solve(thetas, iterations=iterations)
 
-    def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Reached:
+    def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Solution:
         """Iterate on a stacked set of instances until each has reached an accuracy."""
-        with working_precision(self.problem):
-            thetas = as_instances(self.problem, thetas)
-            targets = jnp.full(count(thetas), accuracy, jnp.result_type(float))
-            result = reach_each(self.rule, self.problem, thetas, targets, limit, self.task.block)
-            return dataclasses.replace(result, x=self._shaped(result.x, thetas))
-
-    def _shaped(self, flat: Any, thetas: Theta) -> Any:
-        unravel = ravel_pytree(self.problem.start(instance(thetas, 0)))[1]
-        return jax.vmap(unravel)(flat)
+        return self.solver.solve(thetas, iterations=limit, tolerance=accuracy)
 
 
 def learn(
@@ -130,7 +143,9 @@ def learn(
         return _stages(config, experiment, rule, split, None, report)
     with folder.claimed(config):
         _record_inputs(folder, split, experiment, rule)
-        return _stages(config, experiment, rule, split, folder, report)
+        learned = _stages(config, experiment, rule, split, folder, report)
+        learned.save(folder.solver_path)
+        return learned
 
 
 def _stages(
@@ -247,7 +262,8 @@ def _stages(
                 experiment.shifts, task, shown, config.evaluate.shifted, seed, report
             ),
         )
-    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted)
+    probes = _probes(task.problem, split)
+    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted, probes)
 
 
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
@@ -328,20 +344,13 @@ def _record_inputs(folder: RunFolder, split: Split, experiment: Experiment, rule
 def _fingerprint(experiment: Experiment, rule: Rule, split: Split) -> str:
     """What the problem computes at the start and beside it, its data, every rule's numbers."""
     with working_precision(experiment.problem):
-        few = instance(split.prior.thetas, jnp.arange(min(4, split.prior.size)))
-        probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, 4)
+        few = _probes(experiment.problem, split)
+        probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, PROBES)
     rules = (rule, experiment.teacher, dict(experiment.baselines))
     return solver_fingerprint((rules, experiment.accuracies.values, probe, experiment.pool))
 
 
-def provenance() -> dict[str, str]:
-    """What computes: versions and device."""
-    device = jax.devices()[0]
-    return {
-        "surestep": __version__,
-        "jax": jax.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "device": f"{device.platform} {device.device_kind}",
-        "machine": platform.machine(),
-    }
+def _probes(problem: Problem, split: Split) -> Theta:
+    """The prior set's first instances."""
+    with working_precision(problem):
+        return instance(split.prior.thetas, jnp.arange(min(PROBES, split.prior.size)))

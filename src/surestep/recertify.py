@@ -26,6 +26,7 @@ from surestep.progress import Reporter
 from surestep.randomness import named_key
 from surestep.records import from_plain, to_json
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
+from surestep.signature import named_leaves, theta_form
 from surestep.split import PriorSet, Split, TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
@@ -189,11 +190,17 @@ def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
 
     Every instance is tried at the problem's start, `block` of them side by side.
     """
-    template = problem.sample(named_key(0, "template"))
-    parts = jax.tree_util.tree_leaves_with_path(template)
-    names = [
-        jax.tree_util.keystr(where, simple=True, separator=".") or "theta" for where, _ in parts
-    ]
+    thetas = as_instances(problem, read_arrays_of(problem, path))
+    with working_precision(problem):
+        check_problem(problem, thetas, block)
+    return TrainSet(thetas)
+
+
+def read_arrays_of(problem: Problem, path: Path) -> Theta:
+    """The same as they are in the file: nothing is converted, nothing is computed."""
+    template = theta_form(problem)
+    parts = list(named_leaves("theta", template).items())
+    names = [name for name, _ in parts]
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -204,7 +211,7 @@ def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
             f"{path} must hold the arrays {', '.join(sorted(names))}, not "
             f"{', '.join(sorted(arrays))}"
         )
-    for name, (_, leaf) in zip(names, parts, strict=True):
+    for name, leaf in parts:
         wanted = np.shape(leaf)
         if arrays[name].shape[1:] != wanted or arrays[name].ndim == 0:
             raise ConfigurationError(
@@ -221,11 +228,7 @@ def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
     sizes = {len(array) for array in arrays.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise ConfigurationError(f"the arrays in {path} must have equally many instances")
-    tree = jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in names])
-    thetas = as_instances(problem, tree)
-    with working_precision(problem):
-        check_problem(problem, thetas, block)
-    return TrainSet(thetas)
+    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in names])
 
 
 def _whole(array: np.ndarray, kind: Any) -> bool:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.oracle import Evaluations, Oracle, Vector
 from surestep.problem import Point, Problem, Theta
-from surestep.rule import Rule, State
+from surestep.rule import Rule, State, with_hyper
 
 
 class Status(enum.IntEnum):
@@ -27,6 +27,7 @@ class Status(enum.IntEnum):
     REACHED = 1
     LIMIT = 2
     DIVERGED = 3
+    STOPPED = 4
 
     @property
     def message(self) -> str:
@@ -39,6 +40,7 @@ _MESSAGES = {
     Status.REACHED: "the accuracy was reached",
     Status.LIMIT: "the iterations were used up before the accuracy was reached",
     Status.DIVERGED: "the loss became infinite or not a number",
+    Status.STOPPED: "the caller asked to stop",
 }
 
 
@@ -79,10 +81,15 @@ class Reached(eqx.Module):
     status: Int[Array, ""]
 
 
-def begin(rule: Rule, problem: Problem, theta: Theta, through: bool = False) -> Progress:
-    """Start a rule at the problem's start."""
+def begin(
+    rule: Rule, problem: Problem, theta: Theta, through: bool = False, x: Vector | None = None
+) -> Progress:
+    """Start a rule at the problem's start, or go on from another point.
+
+    What a rule has learned about starts belongs to the problem's; at another point it resumes.
+    """
     oracle = Oracle(problem, theta, through)
-    state = rule.init(oracle, oracle.start)
+    state = rule.init(oracle, oracle.start) if x is None else rule.resume(oracle, x)
     return Progress(state, Evaluations.none().plus(oracle), ~jnp.isfinite(state.value))
 
 
@@ -247,3 +254,96 @@ def reach_each(
         (thetas, targets),
         batch_size=block,
     )
+
+
+class Underway(eqx.Module):
+    """A rollout that can be looked at, and gone on with."""
+
+    progress: Progress
+    iterations: Int[Array, ""]
+
+
+class Draws(eqx.Module):
+    """Several hypers for one rule, and which of them each instance gets."""
+
+    hypers: Float[Array, "sample d"]
+    chosen: Int[Array, " instance"]
+
+    def rule(self, rule: Rule, chosen: Int[Array, ""]) -> Rule:
+        """The rule with a chosen hyper."""
+        return with_hyper(rule, self.hypers[chosen])
+
+
+@eqx.filter_jit
+def begin_each(
+    rule: Rule,
+    problem: Problem,
+    thetas: Theta,
+    starts: Point | None,
+    draws: Draws | None,
+    block: int,
+) -> Underway:
+    """Begin on every instance of a stacked set, at the problem's start or at given points."""
+
+    def one(given: tuple[Theta, Point | None, Array | None]) -> Underway:
+        theta, start, chosen = given
+        mine = rule if draws is None or chosen is None else draws.rule(rule, chosen)
+        x = None if start is None else ravel_pytree(start)[0]
+        first = begin(mine.prepare(), problem, theta, x=x)
+        return Underway(first, jnp.zeros((), jnp.int32))
+
+    chosen = None if draws is None else draws.chosen
+    return jax.lax.map(one, (thetas, starts, chosen), batch_size=block)
+
+
+@eqx.filter_jit
+def continue_each(
+    rule: Rule,
+    problem: Problem,
+    thetas: Theta,
+    underway: Underway,
+    more: Int[Array, ""],
+    targets: Float[Array, " instance"] | None,
+    draws: Draws | None,
+    block: int,
+) -> Underway:
+    """So many iterations more on every instance, fewer where the loss falls below its target.
+
+    The number is an array, so another one compiles nothing.
+    """
+    shared = rule.prepare()
+
+    def one(given: tuple[Theta, Underway, Array | None, Array | None]) -> Underway:
+        theta, first, target, chosen = given
+        mine = shared if draws is None or chosen is None else draws.rule(rule, chosen).prepare()
+
+        def step(now: Underway) -> Underway:
+            moved = advance(mine, problem, theta, now.progress)
+            return Underway(moved, now.iterations + ~now.progress.diverged)
+
+        if target is None:
+            # All instances go on equally long: no state has to be held back in a batch.
+            return jax.lax.fori_loop(0, more, lambda _, now: step(now), first)
+
+        def unfinished(carry: tuple[Underway, Array]) -> Array:
+            now, left = carry
+            return (now.progress.loss >= target) & ~now.progress.diverged & (left > 0)
+
+        return jax.lax.while_loop(
+            unfinished, lambda carry: (step(carry[0]), carry[1] - 1), (first, more)
+        )[0]
+
+    chosen = None if draws is None else draws.chosen
+    return jax.lax.map(one, (thetas, underway, targets, chosen), batch_size=block)
+
+
+@eqx.filter_jit
+def points_of(problem: Problem, thetas: Theta, underway: Underway) -> tuple[Point, Array]:
+    """Where rollouts stand, in the form that the problem's loss takes, and their losses."""
+
+    def one(theta: Theta, x: Vector) -> Point:
+        return ravel_pytree(problem.start(theta))[1](x)
+
+    progress = underway.progress
+    losses = jnp.where(progress.diverged, jnp.inf, progress.state.value)
+    return jax.vmap(one)(thetas, progress.state.x), losses

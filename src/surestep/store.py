@@ -27,6 +27,16 @@ from surestep.records import from_plain, to_json, to_plain
 
 SCHEMA = 1
 
+Announced = tuple[str, tuple[int, ...]]
+"""The dtype and the shape that a file announces for one of its arrays."""
+
+_KINDS = {
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    "BOOL": "bool",
+}
+
 Tree = TypeVar("Tree")
 Result = TypeVar("Result")
 
@@ -105,6 +115,11 @@ class RunFolder:
     def certificate_path(self) -> Path:
         """The certificate, once there is one."""
         return self.path / "certificate.json"
+
+    @property
+    def solver_path(self) -> Path:
+        """The solver, ready to be used elsewhere, once there is one."""
+        return self.path / "solver.safetensors"
 
     @property
     def plan_path(self) -> Path:
@@ -253,17 +268,38 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, 
     _write(path, safetensors.numpy.save(contiguous, packed))
 
 
-def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read arrays and metadata; a file that is damaged is refused."""
+class Inspect(Protocol):
+    """A look at a file's metadata and at the arrays it announces, before any is read."""
+
+    def __call__(self, metadata: dict[str, Any], announced: dict[str, Announced]) -> None:
+        """Raise what is to be raised."""
+        ...
+
+
+def read_arrays(
+    path: Path, inspect: Inspect | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Read arrays and metadata; a file that is damaged is refused.
+
+    What is announced in the file's header can be inspected before memory is taken for it.
+    """
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = json.loads((file.metadata() or {}).get("surestep", "{}"))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
+            names = list(file.keys())
+            if inspect is not None:
+                inspect(metadata, {name: _announced(file.get_slice(name)) for name in names})
+            arrays = {name: file.get_tensor(name) for name in names}
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from error
     if metadata.pop("sha256", None) != _checksum(arrays, metadata):
         raise RunFolderError(f"{path} is damaged: its checksum does not fit")
     return arrays, metadata
+
+
+def _announced(part: Any) -> Announced:
+    kind = str(part.get_dtype())
+    return _KINDS.get(kind, kind), tuple(part.get_shape())
 
 
 def _checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:

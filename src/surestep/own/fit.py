@@ -119,6 +119,16 @@ def configure_file(spec: str, budget: float, seed: int) -> Config:
     return dataclasses.replace(config, problem=settings)
 
 
+def problem_in(spec: str) -> Problem:
+    """The problem in a file, whether it is alone there or in an experiment."""
+    if not spec:
+        raise ConfigurationError(
+            "this run's problem was defined in Python, not in a file: name a file that defines it"
+        )
+    found = open_file(spec)
+    return found.problem if isinstance(found, Experiment) else found
+
+
 def build(config: Config) -> Experiment:
     """The experiment of a configuration that was made for a file."""
     if not config.problem.file:

@@ -1,6 +1,7 @@
 """The paper's problems, by name, and users' own, by file.
 
-Each module has `build(config)`, `PRESETS` and the type `Config` of its configuration. It may have
+Each module has `build(config)`, `family(config)` (the problem alone, without rules to tune),
+`PRESETS` and the type `Config` of its configuration. It may have
 `draw(config, experiment, learned, folder)`, which adds figures of its own to a run's.
 """
 
@@ -15,6 +16,8 @@ from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
 from surestep.names import unknown
 from surestep.own import fit as own
+from surestep.own.files import is_file
+from surestep.problem import Problem
 from surestep.records import from_plain
 from surestep.store import RunFolder
 
@@ -54,6 +57,23 @@ def build(config: RunConfig[Any]) -> Experiment:
     if isinstance(config.problem, own.OwnSettings):
         return own.build(config)
     return _module(config.name).build(config)
+
+
+def open_problem(spec: str, preset_name: str = "quick") -> Problem:
+    """The problem that a word on the command line means.
+
+    It is a built-in problem's name, with the settings of a preset, a file of one's own, like
+    `my_problem.py:problem`, or a run's folder, with the settings of that run.
+    """
+    if is_file(spec):
+        return own.problem_in(spec)
+    folder = RunFolder(Path(spec))
+    known = spec not in NAMES and folder.config_path.exists()
+    config = read_config(folder) if known else preset(spec, preset_name)
+    config.validate()
+    if isinstance(config.problem, own.OwnSettings):
+        return own.problem_in(config.problem.file)
+    return _module(config.name).family(config)
 
 
 def draw(

@@ -346,6 +346,13 @@ def shifts(problem: Deblurring) -> dict[str, Deblurring]:
 Config = RunConfig[ImageSettings]
 
 
+def family(config: Config) -> Deblurring:
+    """The problem that a configuration describes."""
+    settings = config.problem
+    pool = photographs.load(settings.images, settings.height, settings.width, settings.shorter_side)
+    return Deblurring.create(settings, pool)
+
+
 def build(config: Config) -> Experiment:
     """The experiment that a configuration describes; primal-dual is tuned on its prior set."""
     config.validate()

@@ -230,10 +230,15 @@ def shifts(problem: Lasso) -> dict[str, Lasso]:
 Config = RunConfig[LassoSettings]
 
 
+def family(config: Config) -> Lasso:
+    """The problem that a configuration describes."""
+    return Lasso.create(config.problem, config.family_seed)
+
+
 def build(config: Config) -> Experiment:
     """The experiment that a configuration describes; opponents are tuned on its prior set."""
     config.validate()
-    problem = Lasso.create(config.problem, config.family_seed)
+    problem = family(config)
     prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
     step_size = 1 / problem.smoothness
     few = min(config.problem.admm_iterations, config.horizon)

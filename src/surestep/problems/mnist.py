@@ -202,6 +202,11 @@ def shifts(problem: Mnist) -> dict[str, SelectedMnist]:
 Config = RunConfig[MnistSettings]
 
 
+def family(config: Config) -> Mnist:
+    """The problem that a configuration describes."""
+    return Mnist.create(config.problem, open_stock(config.problem.data), config.family_seed)
+
+
 def build(config: Config) -> Experiment:
     """The experiment that a configuration describes; Adam is tuned on its prior set."""
     config.validate()

@@ -188,10 +188,15 @@ def shifts(problem: NetworkTraining) -> dict[str, NetworkTraining]:
 Config = RunConfig[NetworkSettings]
 
 
+def family(config: Config) -> NetworkTraining:
+    """The problem that a configuration describes."""
+    return NetworkTraining.create(config.problem, config.family_seed)
+
+
 def build(config: Config) -> Experiment:
     """The experiment that a configuration describes; Adam is tuned on its prior set."""
     config.validate()
-    problem = NetworkTraining.create(config.problem, config.family_seed)
+    problem = family(config)
     prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
     rate = tuned(
         "problem.adam", config.problem.adam, Adam, problem, prior, config.horizon, config.block

@@ -160,10 +160,15 @@ def shifts(problem: Quadratics) -> dict[str, Quadratics]:
 Config = RunConfig[QuadraticsSettings]
 
 
+def family(config: Config) -> Quadratics:
+    """The problem that a configuration describes."""
+    return Quadratics.create(config.problem, config.family_seed)
+
+
 def build(config: Config) -> Experiment:
     """The experiment that a configuration describes; one opponent's metric is the prior set's."""
     config.validate()
-    problem = Quadratics.create(config.problem, config.family_seed)
+    problem = family(config)
     metric = coordinate_steps(problem, PriorSet.draw(problem, config.sizes.prior, config.seed))
     convexity, smoothness = config.problem.convexity[0], config.problem.smoothness[1]
     heavy_ball = HeavyBall.for_constants(smoothness, convexity)
