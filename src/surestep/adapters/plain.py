@@ -1,11 +1,12 @@
 """What a rule gets when there is no problem: a function to minimise, and nothing else."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.typing import DTypeLike
 from jaxtyping import Array, Scalar
@@ -39,7 +40,11 @@ class FunctionProblem(Problem):
 
 def rule_of(subject: "Rule | Learned") -> Rule:
     """The rule itself, or the deployed rule of something learned, in its fastest form."""
-    return (subject if isinstance(subject, Rule) else subject.rule).prepare()
+    rule = subject if isinstance(subject, Rule) else subject.rule
+    wide = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rule) if eqx.is_array(leaf))
+    # What was learned in float64 is put together in float64, whatever the user's loop works in.
+    with jax.enable_x64(wide or jax.config.jax_enable_x64):
+        return rule.prepare()
 
 
 def require_plain(rule: Rule, instead: str) -> None:
