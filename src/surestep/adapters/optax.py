@@ -106,7 +106,7 @@ def _by_gradients(rule: GradientRule) -> Transformation:
         moved, memory = fitted.update(x, value, gradient, memory)
         return unravel(moved - x), Remembered(jnp.ones((), bool), memory)
 
-    return Transformation(init, cast(Any, update))
+    return Transformation(cast(Any, init), cast(Any, update))
 
 
 def _by_function(rule: Rule) -> Transformation:
@@ -133,7 +133,7 @@ def _by_function(rule: Rule) -> Transformation:
         progress = advance(fitted, problem, params, progress)
         return _move(params, progress), Underway(jnp.ones((), bool), progress)
 
-    return Transformation(init, cast(Any, update))
+    return Transformation(cast(Any, init), cast(Any, update))
 
 
 def _on_instance(rule: Rule, problem: Problem, theta: Theta) -> Transformation:
@@ -149,7 +149,7 @@ def _on_instance(rule: Rule, problem: Problem, theta: Theta) -> Transformation:
         progress = advance(rule, problem, theta, state.progress)
         return _move(params, progress), Underway(state.started, progress)
 
-    return Transformation(init, cast(Any, update))
+    return Transformation(cast(Any, init), cast(Any, update))
 
 
 def _begin(rule: Rule, problem: Problem, theta: Theta, params: Point) -> Progress:

@@ -43,7 +43,7 @@ def rule_of(subject: "Rule | Learned") -> Rule:
     rule = subject if isinstance(subject, Rule) else subject.rule
     wide = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rule) if eqx.is_array(leaf))
     # What was learned in float64 is put together in float64, whatever the user's loop works in.
-    with jax.enable_x64(wide or jax.config.jax_enable_x64):
+    with jax.enable_x64(wide or jnp.result_type(float) == np.float64):
         return rule.prepare()
 
 

@@ -9,12 +9,13 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import PyTree, Scalar
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
@@ -125,7 +126,7 @@ def _minimise(
             elif iterations == limit:
                 status = LIMIT
             else:
-                moved = rule.step(oracle.fresh(), state)
+                moved = rule.step(oracle.fresh(), cast(Any, state))
                 if not np.isfinite(moved.value):
                     status = DIVERGED
                     continue
@@ -181,7 +182,8 @@ class _Host:
         self.values = self.gradients = 0
         self._value: tuple[bytes, float] | None = None
         self._gradient: tuple[bytes, np.ndarray] | None = None
-        self._settings = jax.config.jax_enable_x64, jax.config.jax_disable_jit
+        settings: Any = jax.config
+        self._settings = settings.jax_enable_x64, settings.jax_disable_jit
 
     @contextlib.contextmanager
     def _outside(self) -> Iterator[None]:
@@ -244,7 +246,7 @@ def _differentiable(host: _Host) -> Callable[[Vector], Scalar]:
 
     @jax.custom_vjp
     def loss(x: Vector) -> Scalar:
-        if isinstance(x, jax.core.Tracer):  # A rule that only wants to know shapes.
+        if isinstance(x, Tracer):  # A rule that only wants to know shapes.
             return jax.pure_callback(host.value, jax.ShapeDtypeStruct((), x.dtype), x)
         return jnp.asarray(host.value(np.asarray(x)))
 
