@@ -29,7 +29,7 @@ PREFIX = "optax:"
 
 OPTIMIZERS = (
     "adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan",
-    "amsgrad", "fromage", "lamb", "lars", "lbfgs", "lion", "nadam", "nadamw", "noisy_sgd",
+    "amsgrad", "fromage", "lamb", "lars", "lbfgs", "lion", "nadam", "nadamw",
     "novograd", "optimistic_adam_v2", "optimistic_gradient_descent", "polyak_sgd", "radam",
     "rmsprop", "rprop", "sgd", "sign_sgd", "signum", "sm3", "yogi",
 )  # fmt: skip
@@ -208,11 +208,16 @@ def _trial(optimizer: Optimizer, x: Vector, **more: Any) -> tuple[Any, Any]:
     return _updated(optimizer, x, jnp.vdot(x, x), 2 * x, optimizer.init(x), **more)
 
 
+def _trial_shapes(optimizer: Optimizer, **more: Any) -> tuple[Any, Any]:
+    with jax.enable_x64(True):
+        x = jax.ShapeDtypeStruct((3,), jnp.float64)
+        return jax.eval_shape(functools.partial(_trial, optimizer, **more), x)
+
+
 def _searches(optimizer: Optimizer) -> bool:
     """Whether the optimizer asks for the loss as a function."""
-    x = jax.ShapeDtypeStruct((3,), jnp.float32)
     try:
-        jax.eval_shape(functools.partial(_trial, optimizer), x)
+        _trial_shapes(optimizer)
     except TypeError as error:
         if "value_fn" not in str(error):
             raise
@@ -222,10 +227,7 @@ def _searches(optimizer: Optimizer) -> bool:
 
 def _require_countable(optimizer: Optimizer) -> None:
     """Refuse optimizers of which nobody knows how often they evaluate the loss."""
-    x = jax.ShapeDtypeStruct((3,), jnp.float32)
-    memory = jax.eval_shape(
-        lambda x: _trial(optimizer, x, value_fn=lambda point: jnp.vdot(point, point))[1], x
-    )
+    _, memory = _trial_shapes(optimizer, value_fn=lambda x: jnp.vdot(x, x))
     last = memory[-1] if isinstance(memory, tuple) and not hasattr(memory, "_fields") else memory
     if not isinstance(last, _SEARCHES) or len(_search_states(memory)) != 1:
         raise ConfigurationError(
