@@ -37,7 +37,7 @@ CASES = {
     "adam": (optax.adam(0.1), "gradient"),
     "a schedule": (optax.sgd(optax.exponential_decay(0.3, 2, 0.5), momentum=0.5), "gradient"),
     "polyak_sgd": (optax.polyak_sgd(max_learning_rate=0.3), "gradient"),
-    "lbfgs": (optax.lbfgs(memory_size=3), "zoom"),
+    "zoom": (optax.chain(optax.sgd(1.0), optax.scale_by_zoom_linesearch(10)), "zoom"),
     "backtracking": (backtracking(False), "values"),
     "backtracking with gradients": (backtracking(True), "both"),
 }

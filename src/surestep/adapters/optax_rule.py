@@ -214,6 +214,7 @@ def _trial_shapes(optimizer: Optimizer, **more: Any) -> tuple[Any, Any]:
         return jax.eval_shape(functools.partial(_trial, optimizer, **more), x)
 
 
+@functools.lru_cache(maxsize=64)
 def _searches(optimizer: Optimizer) -> bool:
     """Whether the optimizer asks for the loss as a function."""
     try:
