@@ -1,5 +1,7 @@
 """Rules in Optax loops: the same points as rollouts, and refusals that say why."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,6 @@ from surestep.problem import working_precision
 from surestep.randomness import named_key
 from surestep.rule import GradientRule, hyper_of, with_hyper
 from surestep.rules import (
-    LBFGS,
     ConjugateGradients,
     Fista,
     GradientDescent,
@@ -43,7 +44,7 @@ def stirred(rule, size):
 
 
 def trained_residual():
-    return stirred(Residual.around(HeavyBall(0.02, 0.5), 6, named_key(0, "residual")), 0.1)
+    return stirred(Residual.around(HeavyBall(0.02, 0.5), 6, named_key(0, "residual"), width=4), 0.1)
 
 
 def guarded():
@@ -60,7 +61,6 @@ CASES = {
     "residual": (REGRESSION.problem, trained_residual, False),
     "safeguarded": (BOWL.problem, guarded, False),
     "started": (BOWL.problem, lambda: Started(HeavyBall(0.3, 0.5), jnp.full(5, 0.1)), False),
-    "L-BFGS": (BOWL.problem, LBFGS, False),
     "FISTA": (LASSO.problem, lambda: Fista(1 / LASSO.smoothness), True),
     "conjugate gradients": (REGRESSION.problem, ConjugateGradients, True),
 }
@@ -110,7 +110,7 @@ def test_step_by_step_without_compiling():
     for _ in range(3):
         updates, state = optimizer.update(jnp.asarray(2 * x), state, jnp.asarray(x), value=x @ x)
         expected = -0.1 * 2 * x + 0.5 * (x - previous)
-        np.testing.assert_allclose(updates, expected, rtol=1e-15)
+        np.testing.assert_allclose(jnp.asarray(updates), expected, rtol=1e-15)
         # Another part of a chain halves the update: the memory is of where the point was.
         x, previous = x + expected / 2, x
 
@@ -119,27 +119,31 @@ def test_a_learned_rule_knows_its_problem():
     nothing: list = [None] * 4
     learned = Learned(tiny.TASK, LEARNED, *nothing)
     theta = theta_of(tiny.PROBLEM)
-    start = tiny.PROBLEM.start(theta)
-    updates = []
-    for optimizer in (as_optax(learned), as_optax(learned, theta=theta)):
+
+    @jax.jit
+    def first_updates():
+        start = tiny.PROBLEM.start(theta)
         value, grads = jax.value_and_grad(lambda x: tiny.PROBLEM.loss(x, theta))(start)
-        updates.append(optimizer.update(grads, optimizer.init(start), start, value=value)[0])
-    np.testing.assert_allclose(*updates, rtol=1e-14)
+        return [
+            optimizer.update(grads, optimizer.init(start), start, value=value)[0]
+            for optimizer in (as_optax(learned), as_optax(learned, theta=theta))
+        ]
+
+    by_gradient, on_instance = first_updates()
+    np.testing.assert_allclose(by_gradient, on_instance, rtol=1e-14)
 
 
 def test_what_was_learned_in_float64_runs_in_a_float32_loop():
     """The user's precision is the loop's, and JAX does not complain."""
-    start = np.linspace(-1, 1, 8)
-    expected = as_optax(LEARNED)
-    wide = jnp.asarray(start)
-    state = expected.init(wide)
-    expected, _ = expected.update(2 * wide, state, wide, value=wide @ wide)
-    with jax.enable_x64(False):
+
+    def first_update(x) -> Any:
         optimizer = as_optax(LEARNED)
-        narrow = jnp.asarray(start)
-        found, state = optimizer.update(
-            2 * narrow, optimizer.init(narrow), narrow, value=narrow @ narrow
-        )
+        return optimizer.update(2 * x, optimizer.init(x), x, value=x @ x)
+
+    start = np.linspace(-1, 1, 8)
+    expected, _ = jax.jit(first_update)(start)
+    with jax.enable_x64(False):
+        found, state = jax.jit(first_update)(start)
         assert {leaf.dtype for leaf in jax.tree.leaves((found, state))} <= {
             jnp.dtype("float32"),
             jnp.dtype("bool"),
@@ -152,9 +156,10 @@ def test_divergence_on_an_instance_ends_where_it_began():
     theta = theta_of(problem)
     optimizer = as_optax(ProximalGradient(1e300), problem, theta)
     params = problem.start(theta)
+    state: Any
     updates, state = optimizer.update(params, optimizer.init(params), params)
     assert bool(state.progress.diverged)
-    np.testing.assert_array_equal(updates, np.zeros(6))
+    np.testing.assert_array_equal(jnp.asarray(updates), np.zeros(6))
 
 
 def test_refusals_say_what_is_missing():

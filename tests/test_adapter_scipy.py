@@ -59,7 +59,6 @@ def learned():
 RULES = {
     "the paper's rule": learned,
     "heavy ball": lambda: HEAVY,
-    "residual": lambda: Residual.around(HEAVY, 6, named_key(0, "residual"), width=4),
     "safeguarded": lambda: Safeguarded(learned(), GradientDescent(1 / L), 1.0, 2),
     "FISTA": lambda: Fista(1 / L),
 }

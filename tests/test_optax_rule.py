@@ -18,11 +18,10 @@ from surestep.adapters.optax_rule import (
     parse_rule,
 )
 from surestep.errors import ConfigurationError
-from surestep.problem import draw
 from surestep.randomness import named_key
-from surestep.rollout import rollout, rollouts
+from surestep.rollout import rollout
 from surestep.rule import GradientRule, hyper_of, solver_fingerprint
-from surestep.rules import Adam, GradientDescent, Safeguarded
+from surestep.rules import GradientDescent, Safeguarded
 
 PROBLEM = PROBLEMS["bowl"].problem
 STEPS = 6
@@ -34,8 +33,7 @@ def backtracking(store):
 
 
 CASES = {
-    "adam": (optax.adam(0.1), "gradient"),
-    "a schedule": (optax.sgd(optax.exponential_decay(0.3, 2, 0.5), momentum=0.5), "gradient"),
+    "a schedule": (optax.adam(optax.exponential_decay(0.3, 2, 0.5)), "gradient"),
     "polyak_sgd": (optax.polyak_sgd(max_learning_rate=0.3), "gradient"),
     "zoom": (optax.chain(optax.sgd(1.0), optax.scale_by_zoom_linesearch(10)), "zoom"),
     "backtracking": (backtracking(False), "values"),
@@ -91,15 +89,6 @@ def test_the_points_of_a_plain_loop(name):
         assert counted.values >= (STEPS if kind == "values" else 0)
 
 
-def test_adam_by_name_is_the_rule_adam():
-    thetas = draw(PROBLEM, 1, named_key(1, "optax"))
-    losses = [
-        rollouts(rule, PROBLEM, thetas, 4, 1).losses
-        for rule in (optax_rule("adam", learning_rate=0.1), Adam(0.1))
-    ]
-    np.testing.assert_array_equal(*losses)
-
-
 def test_a_search_that_finds_nothing_stays_with_what_it_knows():
     """Uphill no step is good: point, value and gradient belong together all the same."""
     search = optax.scale_by_backtracking_linesearch(3, store_grad=True)
@@ -140,11 +129,9 @@ def test_it_has_nothing_to_learn_and_can_be_a_fallback():
     rule = optax_rule("sgd", learning_rate=0.1)
     assert hyper_of(rule).size == 0
     theta = PROBLEM.sample(named_key(1, "optax"))
-    losses = [
-        rollout(Safeguarded(GradientDescent(9.0), fallback, 1.0), PROBLEM, theta, 5).losses
-        for fallback in (rule, GradientDescent(0.1))
-    ]
-    np.testing.assert_allclose(*losses, rtol=1e-14)
+    losses = rollout(Safeguarded(GradientDescent(1e9), rule, 1.0), PROBLEM, theta, 4).losses
+    # Every other step is the fallback's, from the best point.
+    assert losses[1] == losses[0] > losses[2] == losses[3] > losses[4]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 
 import tiny
 from surestep.adapters.tables import frame, table, timings, trajectories, write_parquet
+from surestep.certificate import Certificate
 from surestep.cli import main
+from surestep.errors import ConfigurationError
 from surestep.learning import Learned
 from surestep.records import to_json
 from surestep.rollout import Status
@@ -96,7 +99,8 @@ def test_a_tidy_frame_has_a_row_for_every_point():
     assert len(rows) == SOLVERS * INSTANCES * ITERATIONS
     for s, name in enumerate(FOUND.solvers):
         for i in range(INSTANCES):
-            chosen = rows[(rows.solver == name) & (rows.instance == i)].sort_values("iteration")
+            chosen: Any = rows[(rows.solver == name) & (rows.instance == i)]
+            np.testing.assert_array_equal(chosen.iteration, np.arange(ITERATIONS))
             np.testing.assert_array_equal(chosen.loss, FOUND.losses[s, i])
             np.testing.assert_array_equal(chosen.gradients, FOUND.gradients[s, i])
             np.testing.assert_array_equal(chosen.distance, FOUND.losses[s, i] - FOUND.references[i])
@@ -170,11 +174,9 @@ def test_the_command_writes_what_the_run_holds(run, tmp_path, capfd):
 
 
 def test_something_learned_as_parquet(tmp_path):
-    from surestep.certificate import Certificate  # noqa: PLC0415
-
     certificate = Certificate(2, "quadratics", 10, 0.05, [], 0, "", "", "", {}, {}, [])
-    nothing: list = [None] * 2
-    learned = Learned(tiny.TASK, tiny.RULE, certificate, *nothing, FOUND)
+    nothing: Any = None
+    learned = Learned(tiny.TASK, tiny.RULE, certificate, nothing, nothing, FOUND)
     write_parquet(learned, tmp_path / "table.parquet")
     found = pd.read_parquet(tmp_path / "table.parquet")
     pd.testing.assert_frame_equal(found, table(FOUND, "quadratics", "test"), check_exact=True)
@@ -195,7 +197,5 @@ def test_what_cannot_be_written_is_refused(run, tmp_path, capfd, monkeypatch):
 
 
 def test_a_measure_that_would_hide_a_column_is_refused():
-    from surestep.errors import ConfigurationError  # noqa: PLC0415
-
     with pytest.raises(ConfigurationError, match="'loss' would hide a column"):
         frame(dataclasses.replace(FOUND, measured=["errors", "loss"]))
