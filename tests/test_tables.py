@@ -115,6 +115,7 @@ def test_an_evaluation_without_measures_or_outsiders():
         external=[],
         external_losses=np.empty((0, 2, TIMED)),
         external_seconds=np.empty((0, 2, TIMED)),
+        reach_status=np.full((SOLVERS, 2, TIMED), LIMIT),
     )
     assert trajectories(bare).sizes["measure"] == 0
     assert list(frame(bare).columns[-2:]) == ["gradients", "distance"]
@@ -141,7 +142,8 @@ def test_timings_tell_what_was_reached():
 
 def test_a_table_knows_time_where_it_was_measured():
     rows = table(FOUND, "quadratics", "tiny, seed 0")
-    inside = rows[rows.iteration.notna()]
+    inside = rows[rows.accuracy.isna()]
+    assert len(inside) == SOLVERS * INSTANCES * ITERATIONS
     assert set(inside.objective_name) == {"quadratics"}
     known = inside[inside.time.notna()]
     assert len(known) == 1
@@ -150,7 +152,14 @@ def test_a_table_knows_time_where_it_was_measured():
     assert row.time == FOUND.seconds[1, 1, 0], "the stricter of two that end there"
     assert row.objective_value == FOUND.losses[1, 0, 3]
     assert row.objective_distance == FOUND.losses[1, 0, 3] - FOUND.references[0]
+    later: Any
+    (later,) = rows[rows.accuracy.notna() & rows.iteration.notna()].itertuples()
+    assert (later.solver_name, later.instance, later.accuracy) == ("heavy ball", 1, 0.5)
+    assert (later.iteration, later.gradients) == (7, 70)
+    assert later.time == FOUND.seconds[1, 0, 1]
+    assert np.isnan(later.objective_value), "only the target is known"
     outside = rows[rows.solver_name == "coordinate descent"]
+    assert outside.iteration.isna().all()
     np.testing.assert_array_equal(outside.time, FOUND.external_seconds.reshape(-1))
     np.testing.assert_array_equal(outside.objective_value, FOUND.external_losses.reshape(-1))
     np.testing.assert_array_equal(outside.accuracy, [0.5, 0.5, 0.1, 0.1])
@@ -160,7 +169,7 @@ def test_a_table_knows_time_where_it_was_measured():
 def test_the_command_writes_what_the_run_holds(run, tmp_path, capfd):
     assert main(["table", str(run.path)]) == 0
     assert main(["table", str(run.path), "--out", str(tmp_path / "table.csv")]) == 0
-    assert "64 rows" in capfd.readouterr().out
+    assert "65 rows" in capfd.readouterr().out
     expected = table(FOUND, "quadratics", "tiny, seed 0")
     parquet = pd.read_parquet(run.path / "table.parquet")
     pd.testing.assert_frame_equal(parquet, expected, check_exact=True)

@@ -108,17 +108,16 @@ def timings(subject: "Evaluated | Learned") -> pd.DataFrame:
                 loss=found.external_losses,
             )
         )
-    table = pd.concat(parts, ignore_index=True)
-    # Whole numbers, also beside rows where they are not known.
-    return table.astype({"iterations": "Int64", "gradients": "Int64"})
+    return pd.concat(parts, ignore_index=True)
 
 
 def table(subject: "Evaluated | Learned", objective: str, dataset: str) -> pd.DataFrame:
     """The evaluation as benchmark collections keep theirs, with benchopt's names for columns.
 
-    One row for each solver, instance and iteration. `time` is in seconds and known where a solver
-    that was timed to an accuracy ended (the strictest one, if several end there), without
-    compilation. Solvers of other libraries have one row for each accuracy, without an iteration.
+    One row for each solver, instance and iteration. `time` is in seconds, without compilation, and
+    known where a solver that was timed to an accuracy reached it (the strictest one, if several
+    end there). Rows with an `accuracy` are timed runs that ended later than what is shown, whose
+    value is not known, and those of other libraries, whose iterations are not known.
     `objective_distance` is the value above the instance's reference.
     """
     found = _evaluation(subject)
@@ -130,24 +129,11 @@ def table(subject: "Evaluated | Learned", objective: str, dataset: str) -> pd.Da
         }
     )
     rows.insert(5, "time", _times(found).reshape(-1))
-    outside = timings(found)
-    outside = outside[outside["solver"].isin(found.external)]
-    if len(outside):
-        others = pd.DataFrame(
-            {
-                "solver_name": outside["solver"],
-                "instance": outside["instance"],
-                "time": outside["seconds"],
-                "objective_value": outside["loss"],
-                "objective_distance": outside["loss"]
-                - found.references[np.asarray(outside["instance"])],
-                "accuracy": outside["accuracy"],
-            }
-        )
-        rows = pd.concat([rows, others], ignore_index=True)
-    else:
-        rows["accuracy"] = np.nan
+    rows["accuracy"] = np.nan
     rows = rows.astype({"iteration": "Int64", "gradients": "Int64"})
+    ends = _further_ends(found)
+    if len(ends):
+        rows = pd.concat([rows, ends], ignore_index=True)
     rows.insert(0, "objective_name", objective)
     rows.insert(1, "dataset_name", dataset)
     return rows
@@ -208,7 +194,27 @@ def _by_accuracy(found: Evaluated, solvers: list[str], **columns: np.ndarray) ->
     )
     for name in ("reached", "iterations", "gradients", "seconds", "loss"):
         rows[name] = columns[name].reshape(-1) if name in columns else np.nan
-    return rows
+    # Whole numbers, also beside rows where they are not known.
+    return rows.astype({"iterations": "Int64", "gradients": "Int64"})
+
+
+def _further_ends(found: Evaluated) -> pd.DataFrame:
+    """Timed runs that trajectories do not show: of other libraries, or longer than is shown."""
+    ends = timings(found)
+    later = ends["reached"] & (ends["iterations"] >= found.losses.shape[2]).fillna(False)
+    ends = ends[ends["solver"].isin(found.external) | later]
+    return pd.DataFrame(
+        {
+            "solver_name": ends["solver"],
+            "instance": ends["instance"],
+            "iteration": ends["iterations"],
+            "gradients": ends["gradients"],
+            "time": ends["seconds"],
+            "objective_value": ends["loss"],
+            "objective_distance": ends["loss"] - found.references[np.asarray(ends["instance"])],
+            "accuracy": ends["accuracy"],
+        }
+    )
 
 
 def _times(found: Evaluated) -> np.ndarray:
