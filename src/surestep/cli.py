@@ -54,6 +54,8 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       are certificates false as rarely as they say? on families whose truth is known
   surestep figure NAME [--seed N] [--out DIR] [--runs DIR ...]
       one of the paper's small figures: estimation, sampling, choices, experiments
+  surestep table DIR [--out FILE.parquet|FILE.csv]
+      the evaluation of a run as a table: a row for each solver, instance and iteration
   surestep monitor STATE.json [--failure P] [--delta D] < OUTCOMES
       is a certified failure probability still credible? fed every outcome, 0 or 1, line by line
 
@@ -78,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
         "plan": _plan,
         "audit": _audit,
         "figure": _figure,
+        "table": _table,
         "monitor": _monitor,
     }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -326,6 +329,17 @@ def _figure(arguments: list[str]) -> int:
     from surestep.commands import draw_figure  # noqa: PLC0415
 
     draw_figure(given.name, given.seed, given.runs, given.out, _reporter())
+    return 0
+
+
+def _table(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep table", allow_abbrev=False)
+    parser.add_argument("folder", type=Path, help="the run's folder")
+    parser.add_argument("--out", type=Path, help="where it is written (DIR/table.parquet)")
+    given = parser.parse_args(arguments)
+    from surestep.commands import write_run_table  # noqa: PLC0415
+
+    write_run_table(given.folder, given.out or given.folder / "table.parquet")
     return 0
 
 

@@ -63,16 +63,13 @@ def certify_baseline(
     """Certify one of a problem's classical rules."""
     config = problems.preset(problem, preset)
     experiment = problems.build(config)
-    if rule not in experiment.baselines:
-        raise ConfigurationError(
-            unknown(f"baseline of {problem}", rule, tuple(experiment.baselines))
-        )
+    solver = experiment.chosen((rule,))[rule]
     task = Task(
         experiment.problem, config.goal, config.constraint, horizon or config.horizon, config.block
     )
     document = certify_rule(
         f"{problem} ({rule})",
-        experiment.baselines[rule],
+        solver,
         task,
         {},
         PriorSet.draw(experiment.problem, config.sizes.prior, seed),
@@ -184,6 +181,18 @@ def draw_figure(name: str, seed: int, runs: list[Path], out: Path, report: Repor
         raise ConfigurationError(unknown("figure", name, (*FIGURES, "experiments")))
     for path in save_figure(figure, out):
         print(path)
+
+
+def write_run_table(folder: Path, out: Path) -> None:
+    """Write a run's evaluation as a table."""
+    from surestep.adapters import tables  # noqa: PLC0415 (pandas: for this command alone)
+
+    tables.require_format(out)
+    run = RunFolder(folder)
+    config = problems.read_config(run)
+    rows = tables.table_of_run(run, config.name, f"{config.preset}, seed {config.seed}")
+    tables.write_table(rows, out)
+    print(f"{len(rows)} rows: {out}")
 
 
 def watch(state: Path, failure: float | None, delta: float) -> None:

@@ -85,11 +85,17 @@ class Experiment:
     """A bound on the second moment of the goal's threshold, if one is known for sure."""
 
     def chosen(self, names: Iterable[str]) -> dict[str, Rule]:
-        """The baselines of these names."""
-        for name in names:
-            if name not in self.baselines:
-                raise ConfigurationError(unknown("baseline", name, tuple(self.baselines)))
-        return {name: self.baselines[name] for name in names}
+        """The baselines of these names; `optax:adam(learning_rate=0.01)` is one of Optax's."""
+        return {name: self._baseline(name) for name in names}
+
+    def _baseline(self, name: str) -> Rule:
+        if name in self.baselines:
+            return self.baselines[name]
+        if name.startswith("optax:"):
+            from surestep.adapters.optax_rule import parse_rule  # noqa: PLC0415
+
+            return parse_rule(name)
+        raise ConfigurationError(unknown("baseline", name, tuple(self.baselines)))
 
     def validate(self) -> None:
         """Refuse accuracies that no loss could be below, and two solvers of one name."""
