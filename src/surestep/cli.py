@@ -31,6 +31,8 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       every setting of that preset, with its value
   surestep resume DIR
       go on with a run that was interrupted
+  surestep report DIR
+      write the report and the figures of a run that has ended again
   surestep list
       the problems and their presets
   surestep verify DIR [--rerun K]
@@ -60,6 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = {
         "run": _run,
         "resume": _resume,
+        "report": _report,
         "list": _list,
         "verify": _verify,
         "certify": _certify,
@@ -131,6 +134,16 @@ def _resume(arguments: list[str]) -> int:
 
     run = RunFolder(folder)
     return _carry_out(problems.read_config(run), run)
+
+
+def _report(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep report", allow_abbrev=False)
+    parser.add_argument("folder", type=Path, help="the run's folder")
+    folder = parser.parse_args(arguments).folder
+    from surestep.commands import report_again  # noqa: PLC0415
+
+    report_again(folder)
+    return 0
 
 
 def _list(arguments: list[str]) -> int:
@@ -276,9 +289,8 @@ def _carry_out(config: "RunConfig[Any]", folder: "RunFolder") -> int:
     report.say(f"{config.name}, preset {config.preset}, seed {config.seed}, in {folder.path}")
     experiment = problems.build(config)
     learned = learn(config, experiment, folder, report)
-    paths = write_report(learned, folder)
-    paths |= problems.draw(config, experiment, learned, folder.figures)
-    _show(learned, paths)
+    pictures = problems.draw(config, experiment, learned, folder.figures)
+    _show(learned, write_report(learned, folder, pictures))
     return 0
 
 
