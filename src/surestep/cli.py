@@ -290,7 +290,8 @@ def _carry_out(config: "RunConfig[Any]", folder: "RunFolder") -> int:
     experiment = problems.build(config)
     learned = learn(config, experiment, folder, report)
     pictures = problems.draw(config, experiment, learned, folder.figures)
-    _show(learned, write_report(learned, folder, pictures))
+    paths = write_report(learned, folder, pictures)
+    _show(learned, paths)
     return 0
 
 

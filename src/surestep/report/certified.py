@@ -45,6 +45,12 @@ def certified_panel(learned: Learned) -> Panel:
         y_scale="log",
         lines=lines,
         marks=[Mark(f"horizon ({horizon})", "horizon", float(horizon), "dotted")],
+        notes=[
+            f"no loss is certified for {percent(share)} of instances at "
+            + ("any iteration" if np.all(np.isinf(bound)) else "some iterations")
+            for share, bound in bounds.items()
+            if np.any(np.isinf(bound))
+        ],
     )
 
 

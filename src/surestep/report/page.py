@@ -28,9 +28,11 @@ from surestep.report.svg import classes, cut_off, draw_svg
 from surestep.report.tables import Table, duration
 from surestep.rule import hyper_of
 from surestep.store import RunFolder, write_text
+from surestep.worth import TRAINING
 
 PICTURES = 1_500_000
 """How many bytes of pictures a page takes in, so that it stays below 3 MB."""
+STAGES = (*TRAINING, "certify", "evaluate", "shifted")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _BANDS = "The shaded band holds the middle 80% of the instances."
 
@@ -99,7 +101,7 @@ def render_page(
         confidence=percent(1 - certificate.epsilon),
         main=_named(learned, "missing the goal"),
         goal=goal_in_words(learned.task.goal),
-        family=_first_paragraph(learned.problem),
+        family=_family(learned),
         tiles=_tiles(learned, loss_comparisons[0]),
         facts=_facts(learned, config),
         stages=_stages(status),
@@ -111,9 +113,11 @@ def render_page(
         losses=losses,
         costs=costs,
         external=tables.external_table(learned),
-        alone=len(learned.evaluation.solvers) == 1,
-        won=[c for c in comparisons if not c.ahead],
-        lost=[c for c in comparisons if c.ahead],
+        alone=len(learned.evaluation.solvers) + len(learned.evaluation.external) == 1,
+        compared=len(comparisons),
+        lost=sum(1 for c in comparisons if c.ahead),
+        defeats=tables.defeats(comparisons),
+        together=_enumerated,
         break_even=tables.break_even_table(learned),
         training=duration(learned.training_seconds),
         shifted=None if learned.shifted is None else tables.shifted_table(learned.shifted),
@@ -158,7 +162,8 @@ def goal_in_words(goal: Goal) -> str:
         return f"a loss of at most {goal.scale:g}"
     if goal.exponent == 1:
         return f"a loss of at most {goal.scale:g} times the loss at the start"
-    return f"a loss of at most {goal.scale:g} \u00d7 (loss at the start)^{goal.exponent:g}"
+    factor = "" if goal.scale == 1 else f"{goal.scale:g} \u00d7 "
+    return f"a loss of at most {factor}(loss at the start)^{goal.exponent:g}"
 
 
 def flattened(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -203,7 +208,7 @@ def _tiles(learned: Learned, median: tables.Comparison) -> list[Tile]:
         ),
         Tile(
             f"\u2264 {rounded_up(losses.value, 3)}" if math.isfinite(losses.value) else "none",
-            f"is the loss of at least 80% of new instances after {horizon} iterations",
+            f"loss of at least 80% of new instances after {horizon} iterations",
             "certified",
         ),
         Tile(
@@ -214,7 +219,10 @@ def _tiles(learned: Learned, median: tables.Comparison) -> list[Tile]:
     ]
     if len(median.solvers) > 1:
         rank = len(median.ahead) + 1
-        behind = f", behind {_enumerated(median.ahead)}" if median.ahead else ""
+        names = median.ahead
+        if len(names) > 3:
+            names = [*names[:2], f"{len(names) - 2} others"]
+        behind = f", behind {_enumerated(names)}" if names else ""
         found.append(
             Tile(
                 f"{tables.ordinal(rank)} of {len(median.solvers)}",
@@ -226,8 +234,6 @@ def _tiles(learned: Learned, median: tables.Comparison) -> list[Tile]:
 
 
 def _enumerated(names: list[str]) -> str:
-    if len(names) > 3:
-        names = [*names[:2], f"{len(names) - 2} others"]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
@@ -253,6 +259,15 @@ def _facts(learned: Learned, config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def _family(learned: Learned) -> str:
+    """What the family is, in a sentence or two."""
+    name, about = learned.certificate.problem, _first_paragraph(learned.problem)
+    if name not in problems.NAMES:
+        return about
+    summary = problems.summary(name).rstrip(".")
+    return f"{summary[0].upper()}{summary[1:]}. {about}"
+
+
 def _first_paragraph(thing: object) -> str:
     """The beginning of a class's own description, if it has one."""
     text = (type(thing).__doc__ or "").strip()
@@ -264,9 +279,9 @@ def _first_paragraph(thing: object) -> str:
 
 def _stages(status: Mapping[str, Any]) -> dict[str, str]:
     return {
-        name: duration(float(facts["seconds"]))
-        for name, facts in status.items()
-        if isinstance(facts, Mapping) and "seconds" in facts
+        name: duration(float(status[name]["seconds"]))
+        for name in STAGES
+        if "seconds" in status.get(name, {})
     }
 
 
@@ -288,32 +303,22 @@ def _pictures(paths: Mapping[str, Path], folder: RunFolder) -> list[Picture]:
 
 def _use(config: Mapping[str, Any]) -> dict[str, str]:
     """Code that uses the solver, to be run in the run's folder."""
-    name = config.get("name")
-    built_in = name in problems.NAMES
+    built_in = config.get("name") in problems.NAMES
     python = [
         "import surestep",
-        *(
-            [
-                "from surestep import problems",
-                "",
-                'config = problems.read_config(surestep.RunFolder("."))',
-                "problem = problems.build(config).problem",
-            ]
-            if built_in
-            else ["", "problem = ...  # the problem that this run was given"]
-        ),
+        *(["from surestep import problems", ""] if built_in else [""]),
+        'problem = problems.open_problem(".")'
+        if built_in
+        else "problem = ...  # the problem that this run was given",
         'solver = surestep.load("solver.safetensors", problem)',
         "solution = solver.solve(thetas)  # your instances, stacked",
         "print(solution.loss, solution.covered)",
     ]
-    commands = ["surestep verify . --rerun 20"]
-    if built_in:
-        commands.insert(
-            0,
-            f"surestep solve solver.safetensors {name} --preset {config.get('preset')} "
-            "--instances data.npz --out solutions.npz",
-        )
-    return {"python": "\n".join(python), "shell": "\n".join(commands)}
+    shell = [
+        "surestep solve solver.safetensors . --instances data.npz --out solutions.npz",
+        "surestep verify . --rerun 20",
+    ]
+    return {"python": "\n".join(python), "shell": "\n".join(shell if built_in else [])}
 
 
 def _policy() -> str:

@@ -72,12 +72,12 @@ def _places(panel: Panel) -> list[float]:
 def _value(line: Line, x: float) -> float:
     """A line's value at a place, or at the last of its points before."""
     index = int(np.searchsorted(line.x, x, side="right")) - 1
-    return line.y[index] if 0 <= index else math.nan
+    return line.y[index] if index >= 0 else math.nan
 
 
 def _bins(panel: Panel) -> Table:
     """A histogram with its bins put together, five at a time."""
-    edges = np.asarray(panel.bars[0].edges)
+    edges = panel.bars[0].edges
     starts = np.arange(0, len(edges) - 1, 5)
     ends = [*starts[1:], len(edges) - 1]
     head = [[Heading(panel.x_label), *(Heading(bars.label) for bars in panel.bars)]]

@@ -59,7 +59,9 @@ class Axis:
     def ticks(self) -> list[float]:
         """A handful of round values."""
         if self.scale == "linear":
-            return _inside(MaxNLocator(5).tick_values(self.low, self.high), self)
+            return _inside(
+                MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high), self
+            )
         first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
         if last - first >= 2:
             stride = math.ceil((last - first + 1) / 7)
@@ -73,7 +75,7 @@ def _warped(values: np.ndarray, scale: Scale) -> np.ndarray:
     return np.log10(values) if scale == "log" else values
 
 
-def _inside(values: np.ndarray, axis: Axis) -> list[float]:
+def _inside(values: Sequence[float] | np.ndarray, axis: Axis) -> list[float]:
     slack = 1e-9 * (axis.high - axis.low)
     return [float(v) for v in values if axis.low - slack <= v <= axis.high + slack]
 
@@ -118,13 +120,14 @@ def draw_svg(panel: Panel, styles: dict[str, str], name: str, description: str) 
 
 
 def cut_off(panel: Panel) -> list[str]:
-    """The lines that go on beyond the panel's upper or lower edge, by label."""
+    """The groups with lines that go on beyond the panel's upper or lower edge."""
     _, y = _axes(panel)
-    return [
-        line.label
+    beyond = (
+        line.group
         for line in panel.lines
-        if any(0 < v < math.inf and not y.low <= v <= y.high for v in line.y)
-    ]
+        if any(_usable(v, panel.y_scale) and not y.low <= v <= y.high for v in line.y)
+    )
+    return list(dict.fromkeys(beyond))
 
 
 def _axes(panel: Panel) -> tuple[Axis, Axis]:
@@ -196,6 +199,10 @@ def _frame(svg: ElementTree.Element, panel: Panel, x: Axis, y: Axis) -> None:
     middle = (y.start + y.end) / 2
     label = _text(svg, panel.y_label, 14, middle, "middle", "label")
     label.set("transform", f"rotate(-90 14 {middle:.1f})")
+    room = 2 * (middle - 4)
+    if len(panel.y_label) * _CHARACTER > room:
+        label.set("textLength", f"{room:g}")
+        label.set("lengthAdjust", "spacingAndGlyphs")
 
 
 def _text(
@@ -209,7 +216,7 @@ def _text(
 
 def plain_tick(value: float, scale: Scale) -> str:
     """A tick's label without raised digits: as wide as what is drawn."""
-    if scale == "log" and (exponent := _power(value)) is not None and abs(exponent) > 2:
+    if scale == "log" and (exponent := _power(value)) is not None and abs(exponent) > 3:
         return f"10{exponent}"
     return f"{value:g}".replace("-", "\u2212")
 
@@ -224,7 +231,7 @@ def _tick(
     svg: ElementTree.Element, value: float, scale: Scale, x: float, y: float, anchor: str
 ) -> None:
     exponent = _power(value) if scale == "log" else None
-    if exponent is None or abs(exponent) <= 2:
+    if exponent is None or abs(exponent) <= 3:
         _text(svg, plain_tick(value, scale), x, y, anchor, "tick")
         return
     element = _text(svg, "10", x, y, anchor, "tick")
@@ -257,7 +264,7 @@ def _data(points: np.ndarray, within: tuple[Axis, Axis]) -> str:
     letters = {int(Path.MOVETO): "M", int(Path.LINETO): "L"}
     return "".join(
         f"{letters[int(code)]}{px:.1f} {py:.1f}"
-        for (px, py), code in zip(clean.vertices, clean.codes, strict=True)
+        for (px, py), code in zip(np.asarray(clean.vertices), np.asarray(clean.codes), strict=True)
         if int(code) in letters
     )
 

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from surestep.certificate import Certificate, percent, rounded_down, rounded_up
 from surestep.learning import Learned
 from surestep.report.certified import certified_quantiles, observed_quantile
-from surestep.report.figures import missed_note
 from surestep.stages.evaluate import Evaluated
 from surestep.stages.shift import Shifted
 
@@ -23,6 +22,8 @@ class Cell:
     badge: str = ""
     kind: str = ""
     """`good`, `bad` or nothing: how the badge is coloured."""
+    note: str = ""
+    """A remark in small letters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Comparison:
     keys: list[tuple[float, ...]]
     """What solvers are ranked by."""
     texts: list[str]
+    missed: list[int] | None = None
+    """On how many instances a solver failed, where that can be."""
 
     @property
     def ahead(self) -> list[str]:
@@ -70,16 +73,38 @@ class Comparison:
 
     def cells(self) -> list[Cell]:
         """A column: the learned rule's standing, and a word wherever someone is ahead of it."""
-        first = Cell(self.texts[0], self.standing, "bad" if self.ahead else "good")
-        if len(self.solvers) == 1:
-            return [Cell(self.texts[0])]
-        return [
-            first,
-            *(
-                Cell(text, "ahead" if solver in self.ahead else "")
-                for solver, text in zip(self.solvers[1:], self.texts[1:], strict=True)
-            ),
+        cells = [
+            Cell(text, "ahead" if solver in self.ahead else "", note=missed_words(missed))
+            for solver, text, missed in zip(
+                self.solvers, self.texts, self.missed or [0] * len(self.texts), strict=True
+            )
         ]
+        if len(cells) > 1:
+            kind = "bad" if self.ahead else "good"
+            cells[0] = dataclasses.replace(cells[0], badge=self.standing, kind=kind)
+        return cells
+
+
+def missed_words(missed: int) -> str:
+    """On how many instances a solver failed, if on any."""
+    return f"{missed} missed" if missed else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Defeat:
+    """Solvers that are ahead of the learned rule, and in what."""
+
+    ahead: list[str]
+    comparisons: list[Comparison]
+
+
+def defeats(comparisons: Sequence[Comparison]) -> list[Defeat]:
+    """The comparisons that the learned rule loses, put together where it loses to the same."""
+    found: dict[tuple[str, ...], list[Comparison]] = {}
+    for comparison in comparisons:
+        if comparison.ahead:
+            found.setdefault(tuple(comparison.ahead), []).append(comparison)
+    return [Defeat(list(ahead), lost) for ahead, lost in found.items()]
 
 
 def ordinal(rank: int) -> str:
@@ -94,7 +119,10 @@ def number(value: float) -> str:
         return "\u221e" if value > 0 else "\u2212\u221e"
     if math.isnan(value):
         return "\u2013"
-    return f"{value:.3g}".replace("-", "\u2212")
+    shown = f"{value:.3g}"
+    if 1e3 <= abs(value) < 1e6:
+        shown = f"{float(shown):.0f}"
+    return shown.replace("-", "\u2212")
 
 
 def duration(seconds: float) -> str:
@@ -132,11 +160,10 @@ def loss_table(learned: Learned) -> tuple[Table, list[Comparison]]:
     """Losses at the horizon, and above the references where there are some."""
     evaluation, horizon = learned.evaluation, learned.task.horizon
     final = evaluation.losses[:, :, horizon]
-    after = f"loss after {horizon} iterations"
-    comparisons = loss_comparisons(evaluation.solvers, final, after)
-    groups = [after[0].upper() + after[1:]]
+    comparisons = loss_comparisons(evaluation.solvers, final, "loss")
+    groups = [f"Loss after {horizon} iterations"]
     if evaluation.above:
-        words = f"distance to {evaluation.above} after {horizon} iterations"
+        words = f"distance to {evaluation.above}"
         with np.errstate(invalid="ignore"):
             distances = final - evaluation.references
         comparisons += loss_comparisons(evaluation.solvers, distances, words)
@@ -174,13 +201,11 @@ def _gradient_comparison(evaluation: Evaluated, a: int, accuracy: str) -> Compar
     middle, high = (evaluation.gradient_quantile(share)[:, a] for share in (0.5, 0.9))
     missed = evaluation.missed()[:, a]
     return Comparison(
-        f"median number of gradient evaluations to {accuracy}",
+        f"gradient evaluations to {accuracy}",
         list(evaluation.solvers),
         [(float(m),) for m in middle],
-        [
-            f"{_whole(m)} / {_whole(h)}{missed_note(int(n))}"
-            for m, h, n in zip(middle, high, missed, strict=True)
-        ],
+        [f"{_whole(m)} / {_whole(h)}" for m, h in zip(middle, high, strict=True)],
+        [int(n) for n in missed],
     )
 
 
@@ -190,14 +215,18 @@ def _whole(value: float) -> str:
 
 def _time_comparison(evaluation: Evaluated, a: int, accuracy: str) -> Comparison:
     alone = evaluation.seconds[:, a].mean(axis=1)
+    outside = evaluation.external_seconds[:, a].mean(axis=1)
     batch = evaluation.seconds_batch[:, a] / evaluation.seconds.shape[2]
-    missed = evaluation.missed()[:, a]
+    missed = [*evaluation.missed()[:, a], *evaluation.external_missed()[:, a]]
     return Comparison(
         f"time to {accuracy}",
-        list(evaluation.solvers),
+        [*evaluation.solvers, *evaluation.external],
         # The fewest misses first: a solver that gives up early is not a fast one.
-        [(int(n), float(s)) for n, s in zip(missed, alone, strict=True)],
-        [f"{duration(s)} / {duration(b)}" for s, b in zip(alone, batch, strict=True)],
+        [(int(n), float(s)) for n, s in zip(missed, [*alone, *outside], strict=True)],
+        [
+            *(f"{duration(s)} / {duration(b)}" for s, b in zip(alone, batch, strict=True)),
+            *(duration(s) for s in outside),
+        ],
     )
 
 
@@ -221,11 +250,9 @@ def external_table(learned: Learned) -> Table | None:
     for s, name in enumerate(evaluation.external):
         row = [Cell(name)]
         for a, missed in enumerate(evaluation.external_missed()[s]):
-            faster = _outsider_ahead(evaluation, s, a)
-            seconds = float(evaluation.external_seconds[s, a].mean())
-            row.append(
-                Cell(duration(seconds) + missed_note(int(missed)), "ahead" if faster else "")
-            )
+            times = _time_comparison(evaluation, a, "")
+            text, badge = times.texts[len(evaluation.solvers) + s], name in times.ahead
+            row.append(Cell(text, "ahead" if badge else "", note=missed_words(int(missed))))
             row.append(Cell(number(float(ends[s, a]))))
         rows.append(row)
     head = [
@@ -237,15 +264,6 @@ def external_table(learned: Learned) -> Table | None:
         ],
     ]
     return Table(f"Solvers of other libraries on {timed} test instances, each alone", head, rows)
-
-
-def _outsider_ahead(evaluation: Evaluated, external: int, accuracy: int) -> bool:
-    theirs = (
-        int(evaluation.external_missed()[external, accuracy]),
-        float(evaluation.external_seconds[external, accuracy].mean()),
-    )
-    ours = (int(evaluation.missed()[0, accuracy]), float(evaluation.seconds[0, accuracy].mean()))
-    return theirs < ours
 
 
 def break_even_table(learned: Learned) -> Table:
