@@ -58,17 +58,16 @@ class Axis:
 
     def ticks(self) -> list[float]:
         """A handful of round values."""
-        if self.scale == "linear":
-            return _inside(
-                MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high), self
-            )
-        first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
-        if last - first >= 2:
-            stride = math.ceil((last - first + 1) / 7)
-            return [10.0**k for k in range(first, last + 1) if k % stride == 0]
-        return _inside(
-            np.array([m * 10.0**k for k in range(first - 1, last + 1) for m in (1, 2, 5)]), self
-        )
+        if self.scale == "log":
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+            if last - first >= 2:
+                stride = math.ceil((last - first + 1) / 7)
+                return [10.0**k for k in range(first, last + 1) if k % stride == 0]
+            parts = [m * 10.0**k for k in range(first - 1, last + 1) for m in (1, 2, 5)]
+            if len(_inside(parts, self)) > 1:
+                return _inside(parts, self)
+        even = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(self.low, self.high)
+        return _inside(even, self)
 
 
 def _warped(values: np.ndarray, scale: Scale) -> np.ndarray:
@@ -148,14 +147,13 @@ def _x_range(panel: Panel) -> tuple[float, float]:
 def _y_range(panel: Panel) -> tuple[float, float]:
     if panel.bars:
         return 0.0, 1.06 * max(max(bars.heights, default=0.0) for bars in panel.bars) or 1.0
-    drawn = list(_heights(panel, lambda group: True))
-    low, high = _range(drawn, panel.y_scale, 0.04)
+    drawn = [v for v in _heights(panel, lambda group: True) if _usable(v, panel.y_scale)]
     about = [v for v in _heights(panel, lambda group: group in EMPHASISED) if _usable(v, "log")]
     if panel.y_scale == "log" and about:
         # A solver that blows up, or one at the limit of the arithmetic, must not flatten the rest.
-        low = max(low, min(about) / 10**DECADES_BEYOND)
-        high = min(high, max(about) * 10**DECADES_BEYOND)
-    return low, high
+        room = 10**DECADES_BEYOND
+        drawn = np.clip(drawn, min(about) / room, max(about) * room).tolist()
+    return _range(drawn, panel.y_scale, 0.04)
 
 
 def _heights(panel: Panel, wanted: Callable[[str], bool]) -> Iterator[float]:
@@ -174,7 +172,9 @@ def _usable(value: float, scale: Scale) -> bool:
 
 def _range(values: Sequence[float], scale: Scale, margin: float) -> tuple[float, float]:
     """From the smallest to the largest value that can be shown, with a margin on either side."""
-    good = _warped(np.array([v for v in values if _usable(v, scale)] or [1.0]), scale)
+    # Differences and steps between ticks must be numbers too.
+    shown = np.clip([v for v in values if _usable(v, scale)] or [1.0], -1e300, 1e300)
+    good = _warped(shown, scale)
     low, high = float(good.min()), float(good.max())
     if high - low < 1e-9 * max(1.0, abs(high)):
         low, high = low - 0.5, high + 0.5
@@ -182,7 +182,6 @@ def _range(values: Sequence[float], scale: Scale, margin: float) -> tuple[float,
     low, high = low - pad, high + pad
     if scale == "linear":
         return low, high
-    # Powers of ten that a number can be.
     return 10.0 ** max(low, -300.0), 10.0 ** min(high, 300.0)
 
 
@@ -262,11 +261,14 @@ def _data(points: np.ndarray, within: tuple[Axis, Axis]) -> str:
     edges = (x.start - 1, y.end - 1, x.end + 1, y.start + 1)
     clean = path.cleaned(remove_nans=True, clip=edges, simplify=True)
     letters = {int(Path.MOVETO): "M", int(Path.LINETO): "L"}
-    return "".join(
+    places, codes = np.asarray(clean.vertices), np.asarray(clean.codes)
+    words = [
         f"{letters[int(code)]}{px:.1f} {py:.1f}"
-        for (px, py), code in zip(np.asarray(clean.vertices), np.asarray(clean.codes), strict=True)
+        for (px, py), code in zip(places, codes, strict=True)
         if int(code) in letters
-    )
+    ]
+    # Simplified paths end with their last point twice.
+    return "".join(word for i, word in enumerate(words) if i == 0 or word != words[i - 1])
 
 
 def _band(svg: ElementTree.Element, band: Band, x: Axis, y: Axis, styles: dict[str, str]) -> None:
