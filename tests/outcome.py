@@ -122,7 +122,12 @@ def outcome(seed=0):
     found = paper_posterior(plan, prior, evidence)
     sizes = {"prior": 200, "validation": 200, "train": TRAIN}
     certificate = make_certificate(
-        "valley", plan, solver_fingerprint(rule), found, sizes, {"train": "0" * 64}
+        "valley",
+        plan,
+        solver_fingerprint(rule),
+        found,
+        sizes,
+        {"prior": "1" * 64, "validation": "2" * 64, "train": "0" * 64},
     )
     shifted = Shifted(
         losses=np.stack([falling(random, 2 * 30, 3, HORIZON).reshape(2, 30, -1)] * 2),

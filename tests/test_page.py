@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,12 @@ from PIL import Image
 
 import outcome
 from outcome import ACCURACIES, CONFIG, HORIZON, STATUS, TEST
-from surestep.certificate import rounded_down, rounded_up
+from surestep.certificate import Certificate, rounded_down, rounded_up
 from surestep.errors import RunFolderError
 from surestep.goal import Goal
 from surestep.report import run_figures, write_report
 from surestep.report.certified import certified_panel, certified_quantiles, observed_quantile
-from surestep.report.figures import Band, Bars, Field, Line, Mark, Panel
+from surestep.report.figures import Band, Bars, Dash, Field, Line, Mark, Panel
 from surestep.report.page import flattened, goal_in_words, render_page, write_page
 from surestep.report.reading import describe, legend, numbers
 from surestep.report.svg import Axis, classes, cut_off, draw_svg
@@ -93,6 +94,13 @@ def test_a_page_is_small_and_the_same_every_time(page, folder):
     assert len(page.encode()) < 300_000
     assert write_page(LEARNED, folder, run_figures(LEARNED, folder), {}).read_text() == page
     assert [p for p in folder.path.iterdir() if p.name.endswith(".new")] == []
+
+
+def test_a_certificate_that_was_stored_gives_the_same_page(page, folder, tmp_path):
+    LEARNED.certificate.save(tmp_path / "certificate.json")
+    stored = Certificate.load(tmp_path / "certificate.json")
+    again = dataclasses.replace(LEARNED, certificate=stored)
+    assert render_page(again, CONFIG, folder.status(), run_figures(again, folder), []) == page
 
 
 def test_a_report_names_what_it_wrote(folder):
@@ -269,9 +277,8 @@ def test_settings_are_flattened():
     }
 
 
-def panel(**changes):
-    values = {"title": "T", "x_label": "x", "y_label": "y"}
-    return Panel(**(values | changes))
+def panel(**changes: Any):
+    return Panel("T", "x", "y", **changes)
 
 
 def drawn(one, groups=("a", "b")):
@@ -346,10 +353,11 @@ def test_extreme_and_empty_panels_are_drawn():
 
 
 def test_legends_tell_colours_and_dashes_apart_where_labels_allow():
+    dashes: dict[str, Dash] = {"median": "solid", "mean (3 missed)": "dashed"}
     lines = [
         Line(f"{group}, {meaning}", group, [0], [1], dash)
         for group in ("a", "b")
-        for meaning, dash in (("median", "solid"), ("mean (3 missed)", "dashed"))
+        for meaning, dash in dashes.items()
     ]
     styles = classes(["a", "b"])
     assert [(k.label, k.style) for k in legend(panel(lines=lines), styles)] == [
