@@ -22,7 +22,7 @@ from surestep.report.certified import certified_panel, certified_quantiles, obse
 from surestep.report.figures import Band, Bars, Dash, Field, Line, Mark, Panel
 from surestep.report.page import flattened, goal_in_words, render_page, write_page
 from surestep.report.reading import describe, legend, numbers
-from surestep.report.svg import Axis, classes, cut_off, draw_svg
+from surestep.report.svg import Axis, classes, cut_off, draw_svg, not_positive
 from surestep.report.tables import (
     Comparison,
     certified_table,
@@ -337,6 +337,8 @@ def test_what_blows_up_does_not_flatten_what_the_panel_is_about():
     assert abs(float(heights[0][0]) - float(heights[0][1])) > 15
     assert cut_off(panel(lines=lines[:1], y_scale="log")) == []
     gone = [lines[0], Line("gone, mean", "wild", [0, 1, 2], [1.0, 0.0, math.inf])]
+    assert not_positive(panel(lines=gone, y_scale="log")) == ["wild"]
+    assert not_positive(panel(lines=gone)) == not_positive(one) == []
     tame = [lines[0], Line("tame, mean", "wild", [0, 2], [1.0, 1.0])]
     found = [drawn(panel(lines=some, y_scale="log"), ("learned", "wild")) for some in (gone, tame)]
     assert ticks(found[0]) == ticks(found[1]) != []

@@ -24,7 +24,7 @@ from surestep.report import tables
 from surestep.report.certified import STATEMENT
 from surestep.report.figures import Figure, Panel
 from surestep.report.reading import Key, describe, legend, numbers
-from surestep.report.svg import classes, cut_off, draw_svg
+from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.report.tables import Table, duration
 from surestep.rule import hyper_of
 from surestep.store import RunFolder, write_text
@@ -153,6 +153,9 @@ def _notes(panel: Panel) -> list[str]:
     beyond = cut_off(panel)
     if beyond:
         notes.append(f"Cut off at the panel's edge: {', '.join(beyond)}.")
+    if not_positive(panel):
+        names = ", ".join(not_positive(panel))
+        notes.append(f"Values of 0 and below have no place on this axis: {names}.")
     return notes
 
 

@@ -129,6 +129,13 @@ def cut_off(panel: Panel) -> list[str]:
     return list(dict.fromkeys(beyond))
 
 
+def not_positive(panel: Panel) -> list[str]:
+    """The groups with lines that end on a logarithmic axis because they fall to 0 or below."""
+    if panel.y_scale == "linear":
+        return []
+    return list(dict.fromkeys(line.group for line in panel.lines if any(v <= 0 for v in line.y)))
+
+
 def _axes(panel: Panel) -> tuple[Axis, Axis]:
     low, high = _y_range(panel)
     y = Axis(low, high, panel.y_scale, HEIGHT - BOTTOM, TOP)
