@@ -62,18 +62,20 @@ def test_a_run_leaves_everything_the_plan_says(finished):
         "charges.json",
         "certificate.json",
         "solver.safetensors",
+        "report.html",
         "figures",
     }
     assert names == {f"{stage}.safetensors" for stage in stages} | files
     assert {p.name for p in (folder / "figures").iterdir()} == {
         f"{name}.{kind}"
-        for name in ("overview", "profile", "shifted")
+        for name in ("overview", "certified", "profile", "shifted")
         for kind in ("json", "png", "svg")
     }
     assert "With confidence 95% all of these hold" in output
     assert str(folder / "certificate.json") in output
     assert str(folder / "figures" / "overview.png") in output
     assert str(folder / "solver.safetensors") in output
+    assert str(folder / "report.html") in output
     status = json.loads((folder / "status.json").read_text())
     assert status["certify"]["state"] == "done"
     assert set(status["inputs"]) == {"prior", "validation", "train", "test", "experiment"}
@@ -109,6 +111,17 @@ def test_run_again_finds_everything_there(finished, capfd):
     assert main(["resume", str(folder)]) == 0
 
 
+def test_a_report_is_written_again_and_nothing_else_is_touched(finished, capfd):
+    folder, _, _ = finished
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for gone in (folder / "report.html", folder / "figures" / "certified.svg"):
+        gone.unlink()
+    assert main(["report", str(folder)]) == 0
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert after == before
+    assert f"report:      {folder / 'report.html'}" in capfd.readouterr().out
+
+
 def test_other_settings_in_the_same_folder_are_refused(finished, capfd):
     folder, _, _ = finished
     assert main([*TINY, "--seed", "4", "--out", str(folder)]) == 4
@@ -140,6 +153,8 @@ def test_other_settings_in_the_same_folder_are_refused(finished, capfd):
         (["run", "--seed", "3", "quadratics"], "the problem comes first"),
         (["resume", "nowhere"], "holds no run"),
         (["resume"], "required"),
+        (["report", "nowhere"], "holds no run"),
+        (["report"], "required"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -174,6 +189,8 @@ def test_an_infeasible_run_has_its_own_exit_code_and_no_certificate(tmp_path, ca
     assert "without a rule that reaches the goal" in capfd.readouterr().err
     assert not (folder / "certificate.json").exists()
     assert json.loads((folder / "status.json").read_text())["locate"]["state"] == "infeasible"
+    assert main(["report", str(folder)]) == 4
+    assert "has not ended, so there is nothing to report" in capfd.readouterr().err
 
 
 def test_help_and_list(capfd):

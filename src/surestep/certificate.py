@@ -37,6 +37,12 @@ class Statement:
         """Whether nothing was plugged in."""
         return not self.estimates
 
+    @property
+    def plain(self) -> str:
+        """The sentence without its confidence, for where a heading gives it for all."""
+        _, found, rest = self.sentence.partition("%, ")
+        return (rest[0].upper() + rest[1:]) if found else self.sentence
+
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
@@ -65,10 +71,10 @@ class Certificate:
             f"Certificate for the rule learned on {self.problem}, from {self.sizes['train']} "
             f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
             "once:",
-            *(f"- {_plain(statement)}" for statement in sure),
+            *(f"- {statement.plain}" for statement in sure),
             "",
             "Assumptions:",
-            *(f"- {text}" for text in _unique(sure)),
+            *(f"- {text}" for text in self.assumptions),
         ]
         if rest:
             lines += ["", "As the paper defines it, not a guarantee:"]
@@ -76,6 +82,12 @@ class Certificate:
             named = dict.fromkeys(text for s in rest for text in s.estimates)
             lines.append("  It rests on estimates in place of: " + "; ".join(named) + ".")
         return "\n".join(lines)
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the rigorous statements rest on, each once."""
+        sure = [s for s in self.statements if s.rigorous]
+        return list(dict.fromkeys(text for s in sure for text in s.assumptions))
 
     def save(self, path: Path) -> None:
         """Write the certificate as JSON."""
@@ -98,16 +110,6 @@ def schema() -> dict[str, Any]:
         "title": f"surestep certificate, version {SCHEMA}",
         **json_schema(Certificate),
     }
-
-
-def _plain(statement: Statement) -> str:
-    """The sentence without its confidence, which the heading gives for all."""
-    _, found, rest = statement.sentence.partition("%, ")
-    return (rest[0].upper() + rest[1:]) if found else statement.sentence
-
-
-def _unique(statements: list[Statement]) -> list[str]:
-    return list(dict.fromkeys(text for s in statements for text in s.assumptions))
 
 
 def percent(share: float) -> str:

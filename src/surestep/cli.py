@@ -37,11 +37,13 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       the same as for the problems that come along, with a rule that is picked for yours
   surestep resume DIR
       go on with a run that was interrupted
+  surestep report DIR
+      write the report and the figures of a run that has ended again
   surestep list
       the problems and their presets
   surestep solve SOLVER PROBLEM --instances FILE.npz --out FILE.npz [--preset P]
       [--iterations N] [--tolerance T] [--policy posterior --seed S]
-      solve a file of instances with a saved solver; PROBLEM is a name or a run's folder
+      solve a file of instances with a saved solver; PROBLEM is a name, a file or a run's folder
   surestep verify DIR [--rerun K]
       recompute a certificate from what is stored; roll K random instances out again
   surestep certify DIR --instances SEED|FILE.npz [--size N] [--epsilon E]
@@ -73,6 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         "new": _new,
         "check": _check,
         "resume": _resume,
+        "report": _report,
         "list": _list,
         "solve": _solve,
         "verify": _verify,
@@ -199,6 +202,16 @@ def _resume(arguments: list[str]) -> int:
 
     run = RunFolder(folder)
     return _carry_out(problems.read_config(run), run)
+
+
+def _report(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep report", allow_abbrev=False)
+    parser.add_argument("folder", type=Path, help="the run's folder")
+    folder = parser.parse_args(arguments).folder
+    from surestep.commands import report_again  # noqa: PLC0415
+
+    report_again(folder)
+    return 0
 
 
 def _list(arguments: list[str]) -> int:
@@ -380,9 +393,8 @@ def _carry_out(config: "RunConfig[Any]", folder: "RunFolder") -> int:
     report.say(f"{config.name}, preset {config.preset}, seed {config.seed}, in {folder.path}")
     experiment = problems.build(config)
     learned = learn(config, experiment, folder, report)
-    paths = write_report(learned, folder)
-    paths |= problems.draw(config, experiment, learned, folder.figures)
-    paths |= {"solver": folder.solver_path}
+    pictures = problems.draw(config, experiment, learned, folder.figures)
+    paths = write_report(learned, folder, pictures) | {"solver": folder.solver_path}
     _show(learned, paths)
     return 0
 

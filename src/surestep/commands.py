@@ -17,8 +17,10 @@ from surestep.monitor import Monitor
 from surestep.names import unknown
 from surestep.progress import Reporter
 from surestep.recertify import certify_again, certify_rule, read_instances
+from surestep.report import read_learned, write_report
 from surestep.report.draw import save_figure
 from surestep.report.figures import Figure, Line, Mark, Panel
+from surestep.report.stored import require_finished
 from surestep.split import PriorSet, TrainSet
 from surestep.store import RunFolder
 from surestep.task import Task
@@ -36,6 +38,20 @@ def verify_run(folder: Path, rerun: int) -> None:
     if failed:
         raise VerificationError(f"{len(failed)} of {len(checks)} checks fail in {folder}")
     print(f"all {len(checks)} checks stand")
+
+
+def report_again(folder: Path) -> None:
+    """Write the page and the figures of a run that has ended, from what it has stored."""
+    run = RunFolder(folder)
+    config = problems.read_config(run)
+    require_finished(run)
+    experiment = problems.build(config)
+    with run.locked():
+        learned = read_learned(config, experiment, run)
+        pictures = problems.draw(config, experiment, learned, run.figures)
+        paths = write_report(learned, run, pictures)
+    for name, path in paths.items():
+        print(f"{name + ':':<13}{path}")
 
 
 def certify_fresh(

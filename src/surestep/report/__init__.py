@@ -1,32 +1,57 @@
-"""Reports: figures as data, then drawn, and a summary in words."""
+"""Reports: figures as data, then drawn, a page that shows it all, and a summary in words."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from surestep.learning import Learned
+from surestep.report.certified import certified
 from surestep.report.draw import save_figure
 from surestep.report.figures import Figure, overview, shifted_figure
 from surestep.report.history import history
+from surestep.report.page import write_page
 from surestep.report.profile import profile
+from surestep.report.stored import read_learned
 from surestep.report.summary import summary
 from surestep.stages.population import Chosen
 from surestep.store import RunFolder
 
-__all__ = ["history", "overview", "profile", "save_figure", "summary", "write_report"]
+__all__ = [
+    "certified",
+    "history",
+    "overview",
+    "profile",
+    "read_learned",
+    "save_figure",
+    "summary",
+    "write_page",
+    "write_report",
+]
 
 
-def write_report(learned: Learned, folder: RunFolder) -> dict[str, Path]:
-    """Draw the figures of a run; returns what a person wants to open, by name."""
-    paths = {
-        "figure": _picture(overview(learned), folder),
-        "profile": _picture(profile(learned), folder),
-    }
+def write_report(
+    learned: Learned, folder: RunFolder, pictures: Mapping[str, Path] | None = None
+) -> dict[str, Path]:
+    """Draw the figures of a run and write its page; returns what a person wants to open, by name.
+
+    `pictures` are figures that the problem has drawn of itself: the page shows them too.
+    """
+    pictures = pictures or {}
+    figures = run_figures(learned, folder)
+    paths = {name: _picture(figure, folder) for name, figure in figures.items()}
+    page = write_page(learned, folder, figures, pictures)
+    first = {"report": page, "figure": paths.pop("overview")}
+    return {**first, **paths, **pictures, "certificate": folder.certificate_path}
+
+
+def run_figures(learned: Learned, folder: RunFolder) -> dict[str, Figure]:
+    """All figures of a run, as data, by name."""
+    figures = [overview(learned), certified(learned), profile(learned)]
     if learned.shifted is not None:
-        figure = shifted_figure(learned.shifted, learned.certificate.problem)
-        paths["shifted"] = _picture(figure, folder)
+        figures.append(shifted_figure(learned.shifted, learned.certificate.problem))
     if folder.has("population"):
         chosen = folder.load("population", Chosen)
-        paths["population"] = _picture(history(learned.certificate.problem, chosen), folder)
-    return paths | {"certificate": folder.certificate_path}
+        figures.append(history(learned.certificate.problem, chosen))
+    return {figure.name: figure for figure in figures}
 
 
 def _picture(figure: Figure, folder: RunFolder) -> Path:

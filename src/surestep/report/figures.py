@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from surestep.certificate import rounded_up
 from surestep.learning import Learned
 from surestep.stages.shift import Shifted
 
@@ -176,7 +177,7 @@ def iterations_panel(
         high = np.quantile(losses, 0.5 + coverage / 2, axis=0, method="higher")
         middle = np.quantile(losses, 0.5, axis=0, method="lower")
         bands.append(Band(name, steps, low.tolist(), high.tolist()))
-        lines.append(Line(f"{name}, median", name, steps, middle.tolist(), "dotted"))
+        lines.append(Line(f"{name}, median", name, steps, middle.tolist()))
         lines.append(Line(f"{name}, mean", name, steps, losses.mean(axis=0).tolist(), "dashed"))
     diverged = {name: int(np.isinf(losses[:, -1]).sum()) for name, losses in curves.items()}
     return Panel(
@@ -284,8 +285,8 @@ def _certified_marks(learned: Learned) -> list[Mark]:
     values = {statement.name: statement.value for statement in learned.certificate.statements}
     quantile, mean = values["losses over iterations"], values["loss, clipped"]
     return [
-        Mark(f"certified: 80% below {quantile:.3g}", "bound", quantile, "solid"),
-        Mark(f"certified: clipped mean below {mean:.3g}", "bound", mean, "dashdot"),
+        Mark(f"certified: 80% below {rounded_up(quantile, 3)}", "bound", quantile, "solid"),
+        Mark(f"certified: clipped mean below {rounded_up(mean, 3)}", "bound", mean, "dashdot"),
     ]
 
 

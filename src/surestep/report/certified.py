@@ -1,0 +1,68 @@
+"""Certified losses over the iterations beside the test set's, as a figure."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from surestep.certificate import percent
+from surestep.learning import Learned
+from surestep.report.figures import Figure, Line, Mark, Panel
+
+STATEMENT = "losses over iterations"
+
+
+def certified(learned: Learned) -> Figure:
+    """What each share of new instances is certified to be below, and what the test set shows."""
+    panel = certified_panel(learned)
+    return Figure(
+        name="certified",
+        title=f"{learned.certificate.problem}: certified losses and those of "
+        f"{learned.evaluation.thresholds.size} test instances",
+        groups=list(dict.fromkeys(line.group for line in panel.lines)),
+        panels=[panel],
+    )
+
+
+def certified_panel(learned: Learned) -> Panel:
+    """One pair of lines for each share: certified at some iterations, observed at all of them."""
+    iterations, bounds = certified_quantiles(learned)
+    horizon = learned.task.horizon
+    seen = learned.evaluation.losses[0, :, : horizon + 1]
+    lines: list[Line] = []
+    for share, bound in bounds.items():
+        group = f"{percent(share)} of instances"
+        at = [float(i) for i in iterations]
+        steps = [float(i) for i in range(horizon + 1)]
+        lines.append(Line(f"{group}, certified", group, at, bound))
+        lines.append(
+            Line(f"{group}, test set", group, steps, observed_quantile(seen, share), "dashed")
+        )
+    return Panel(
+        title="Loss that a share of instances stays below: certified and observed",
+        x_label="iteration",
+        y_label="loss",
+        y_scale="log",
+        lines=lines,
+        marks=[Mark(f"horizon ({horizon})", "horizon", float(horizon), "dotted")],
+        notes=[
+            f"no loss is certified for {percent(share)} of instances at "
+            + ("any iteration" if np.all(np.isinf(bound)) else "some iterations")
+            for share, bound in bounds.items()
+            if np.any(np.isinf(bound))
+        ],
+    )
+
+
+def certified_quantiles(learned: Learned) -> tuple[list[int], dict[float, list[float]]]:
+    """The certified iterations, and by share the losses there; infinite where none is certified."""
+    details = next(s for s in learned.certificate.statements if s.name == STATEMENT).details
+    return details["iterations"], {
+        float(share): [math.inf if loss is None else float(loss) for loss in losses]
+        for share, losses in details["quantiles"].items()
+    }
+
+
+def observed_quantile(losses: Float[np.ndarray, "instance iteration"], share: float) -> list[float]:
+    """At every iteration the smallest loss that at least this share of instances is at or below."""
+    return np.quantile(losses, share, axis=0, method="inverted_cdf").tolist()

@@ -1,0 +1,350 @@
+"""The report of a run as one page: `report.html`, which needs nothing beside itself."""
+
+import base64
+import dataclasses
+import functools
+import hashlib
+import importlib.resources
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from surestep import problems
+from surestep.certificate import Statement, percent, rounded_down, rounded_up
+from surestep.errors import RunFolderError
+from surestep.goal import Goal
+from surestep.learning import Learned
+from surestep.problem import working_precision
+from surestep.report import tables
+from surestep.report.certified import STATEMENT
+from surestep.report.figures import Figure, Panel
+from surestep.report.reading import Key, describe, legend, numbers
+from surestep.report.svg import classes, cut_off, draw_svg, not_positive
+from surestep.report.tables import Table, duration
+from surestep.rule import hyper_of
+from surestep.store import RunFolder, write_text
+from surestep.worth import TRAINING
+
+PICTURES = 1_500_000
+"""How many bytes of pictures a page takes in, so that it stays below 3 MB."""
+STAGES = (*TRAINING, "certify", "evaluate", "shifted")
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_BANDS = "The shaded band holds the middle 80% of the instances."
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """A panel as the page shows it."""
+
+    title: str
+    svg: Markup
+    legend: list[Key]
+    notes: list[str]
+    tables: list[Table]
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture that a problem drew of itself."""
+
+    name: str
+    data: str
+    """As a data URI; empty if the picture is too large for the page."""
+    path: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """A number to remember, and whether it is certified or was only seen."""
+
+    value: str
+    words: str
+    kind: str
+
+
+def write_page(
+    learned: Learned,
+    folder: RunFolder,
+    figures: Mapping[str, Figure],
+    pictures: Mapping[str, Path],
+) -> Path:
+    """Write the page into the run's folder."""
+    try:
+        config = json.loads(folder.config_path.read_text())
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{folder.config_path} cannot be read: {error}") from error
+    path = folder.path / "report.html"
+    shown = _pictures(pictures, folder)
+    write_text(path, render_page(learned, config, folder.status(), figures, shown))
+    return path
+
+
+def render_page(
+    learned: Learned,
+    config: Mapping[str, Any],
+    status: Mapping[str, Any],
+    figures: Mapping[str, Figure],
+    pictures: list[Picture],
+) -> str:
+    """The page's text, from a run's outcome, its configuration and status, and its figures."""
+    losses, loss_comparisons = tables.loss_table(learned)
+    costs, cost_comparisons = tables.cost_table(learned)
+    comparisons = [*loss_comparisons, *cost_comparisons]
+    certificate = learned.certificate
+    return _template().render(
+        certificate=certificate,
+        confidence=percent(1 - certificate.epsilon),
+        main=_named(learned, "missing the goal"),
+        goal=goal_in_words(learned.task.goal),
+        family=_family(learned),
+        tiles=_tiles(learned, loss_comparisons[0]),
+        facts=_facts(learned, config),
+        stages=_stages(status),
+        sure=[s for s in certificate.statements if s.rigorous],
+        estimated=[s for s in certificate.statements if not s.rigorous],
+        ledger=tables.ledger_table(certificate),
+        plots={name: plots(figure) for name, figure in figures.items()},
+        certified=tables.certified_table(learned),
+        losses=losses,
+        costs=costs,
+        external=tables.external_table(learned),
+        alone=len(learned.evaluation.solvers) + len(learned.evaluation.external) == 1,
+        compared=len(comparisons),
+        lost=sum(1 for c in comparisons if c.ahead),
+        defeats=tables.defeats(comparisons),
+        together=_enumerated,
+        break_even=tables.break_even_table(learned),
+        training=duration(learned.training_seconds),
+        shifted=None if learned.shifted is None else tables.shifted_table(learned.shifted),
+        pictures=pictures,
+        settings=flattened(config),
+        use=_use(config),
+        made_with=status.get("made_with", {}).get("environments", []),
+        style=Markup(_text("page.css")),
+        script=Markup(_text("page.js")),
+        policy=_policy(),
+    )
+
+
+def plots(figure: Figure) -> list[Plot]:
+    """A figure's panels, drawn and in words."""
+    styles = classes(figure.groups)
+    return [
+        Plot(
+            title=panel.title,
+            svg=Markup(draw_svg(panel, styles, f"{figure.name}-{i}", describe(panel))),
+            legend=legend(panel, styles),
+            notes=_notes(panel),
+            tables=numbers(panel),
+        )
+        for i, panel in enumerate(figure.panels)
+    ]
+
+
+def _notes(panel: Panel) -> list[str]:
+    notes = [f"{note}." for note in panel.notes]
+    if panel.bands:
+        notes.insert(0, _BANDS)
+    beyond = cut_off(panel)
+    if beyond:
+        notes.append(f"Cut off at the panel's edge: {', '.join(beyond)}.")
+    if not_positive(panel):
+        names = ", ".join(not_positive(panel))
+        notes.append(f"Values of 0 and below have no place on this axis: {names}.")
+    return notes
+
+
+def goal_in_words(goal: Goal) -> str:
+    """What counts as success, for people."""
+    if goal.exponent == 0:
+        return f"a loss of at most {goal.scale:g}"
+    if goal.exponent == 1:
+        return f"a loss of at most {goal.scale:g} times the loss at the start"
+    factor = "" if goal.scale == 1 else f"{goal.scale:g} \u00d7 "
+    return f"a loss of at most {factor}(loss at the start)^{goal.exponent:g}"
+
+
+def flattened(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Settings by group, nested ones with dotted names; JSON is how values are written."""
+    groups: dict[str, dict[str, str]] = {"run": {}}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            groups[name] = dict(_leaves(value))
+        else:
+            groups["run"][name] = _plain(value)
+    return groups
+
+
+def _leaves(value: Mapping[str, Any], where: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, item in value.items():
+        found += (
+            _leaves(item, f"{where}{name}.")
+            if isinstance(item, Mapping)
+            else [(f"{where}{name}", _plain(item))]
+        )
+    return found
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _named(learned: Learned, name: str) -> Statement:
+    return next(s for s in learned.certificate.statements if s.name == name)
+
+
+def _tiles(learned: Learned, median: tables.Comparison) -> list[Tile]:
+    horizon, success = learned.task.horizon, learned.evaluation.success
+    missing, losses = _named(learned, "missing the goal"), _named(learned, STATEMENT)
+    reach = rounded_down(100 * (1 - missing.value), 3)
+    found = [
+        Tile(
+            f"\u2265 {reach}%",
+            f"of new instances reach the goal within {horizon} iterations",
+            "certified",
+        ),
+        Tile(
+            f"\u2264 {rounded_up(losses.value, 3)}" if math.isfinite(losses.value) else "none",
+            f"loss of at least 80% of new instances after {horizon} iterations",
+            "certified",
+        ),
+        Tile(
+            f"{success.successes} of {success.trials}",
+            "test instances reached the goal",
+            "observed",
+        ),
+    ]
+    if len(median.solvers) > 1:
+        rank = len(median.ahead) + 1
+        names = median.ahead
+        if len(names) > 3:
+            names = [*names[:2], f"{len(names) - 2} others"]
+        behind = f", behind {_enumerated(names)}" if names else ""
+        found.append(
+            Tile(
+                f"{tables.ordinal(rank)} of {len(median.solvers)}",
+                f"solvers by median test loss{behind}",
+                "observed",
+            )
+        )
+    return found
+
+
+def _enumerated(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def _facts(learned: Learned, config: Mapping[str, Any]) -> dict[str, str]:
+    sizes, prior = learned.certificate.sizes, learned.prior
+    with working_precision(learned.problem):
+        weights = hyper_of(learned.rule).size
+    kind = type(learned.rule).__name__
+    about = _first_paragraph(learned.rule)
+    tested = learned.evaluation.thresholds.size
+    return {
+        "Rule": f"{kind}, {weights} learned numbers" + (f": {about}" if about else ""),
+        "Goal": goal_in_words(learned.task.goal),
+        "Horizon": f"{learned.task.horizon} iterations",
+        "Training": f"{duration(learned.training_seconds)} (all stages before certifying)",
+        "Instances": f"{sizes['prior']} prior, {sizes['validation']} validation, "
+        f"{sizes['train']} train, {tested} test",
+        "Prior": f"{len(prior.hypers)} sampled rules ({prior.proposals} proposals: "
+        f"{prior.accepted} accepted, {prior.outside} outside the success constraint, "
+        f"{prior.undecided} undecided); rule {learned.certificate.deployed_sample} is deployed",
+        "Preset": str(config.get("preset", "")),
+        "Seed": str(config.get("seed", "")),
+    }
+
+
+def _family(learned: Learned) -> str:
+    """What the family is, in a sentence or two."""
+    name, about = learned.certificate.problem, _first_paragraph(learned.problem)
+    if name not in problems.NAMES:
+        return about
+    summary = problems.summary(name).rstrip(".")
+    return f"{summary[0].upper()}{summary[1:]}. {about}"
+
+
+def _first_paragraph(thing: object) -> str:
+    """The beginning of a class's own description, if it has one."""
+    text = (type(thing).__doc__ or "").strip()
+    # Dataclasses without one are given their signature.
+    if text.startswith(f"{type(thing).__name__}("):
+        return ""
+    return " ".join(text.split("\n\n")[0].split()).replace("`", "")
+
+
+def _stages(status: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: duration(float(status[name]["seconds"]))
+        for name in STAGES
+        if "seconds" in status.get(name, {})
+    }
+
+
+def _pictures(paths: Mapping[str, Path], folder: RunFolder) -> list[Picture]:
+    """Pictures as data, as long as they fit."""
+    left, found = PICTURES, []
+    for name, path in paths.items():
+        content = path.read_bytes()
+        if not content.startswith(_SIGNATURE):
+            continue
+        data = ""
+        if len(content) <= left:
+            left -= len(content)
+            data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+        place = path.relative_to(folder.path) if path.is_relative_to(folder.path) else path
+        found.append(Picture(name, data, str(place)))
+    return found
+
+
+def _use(config: Mapping[str, Any]) -> dict[str, str]:
+    """Code that uses the solver, to be run in the run's folder."""
+    built_in = config.get("name") in problems.NAMES
+    python = [
+        "import surestep",
+        *(["from surestep import problems", ""] if built_in else [""]),
+        'problem = problems.open_problem(".")'
+        if built_in
+        else "problem = ...  # the problem that this run was given",
+        'solver = surestep.load("solver.safetensors", problem)',
+        "solution = solver.solve(thetas)  # your instances, stacked",
+        "print(solution.loss, solution.covered)",
+    ]
+    shell = [
+        "surestep solve solver.safetensors . --instances data.npz --out solutions.npz",
+        "surestep verify . --rerun 20",
+    ]
+    return {"python": "\n".join(python), "shell": "\n".join(shell if built_in else [])}
+
+
+def _policy() -> str:
+    """Nothing is loaded from anywhere; this page's own style and script, by their hashes."""
+
+    def hashed(name: str) -> str:
+        digest = hashlib.sha256(_text(name).encode()).digest()
+        return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+    return (
+        f"default-src 'none'; img-src data:; style-src {hashed('page.css')}; "
+        f"script-src {hashed('page.js')}; base-uri 'none'; form-action 'none'"
+    )
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return importlib.resources.files("surestep.report").joinpath(name).read_text()
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_text("page.html"))

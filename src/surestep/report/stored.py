@@ -1,0 +1,49 @@
+"""A finished run, read from its folder: nothing is computed and nothing is changed."""
+
+from typing import Any
+
+from surestep.certificate import Certificate
+from surestep.config import RunConfig
+from surestep.errors import RunFolderError
+from surestep.experiment import Experiment
+from surestep.learning import Learned
+from surestep.problem import working_precision
+from surestep.randomness import named_key
+from surestep.rule import with_hyper
+from surestep.stages.certify import Certified
+from surestep.stages.evaluate import Evaluated
+from surestep.stages.sample import Sampled
+from surestep.stages.shift import Shifted
+from surestep.store import RunFolder
+from surestep.training import hyper_at
+from surestep.worth import training_seconds
+
+
+def read_learned(config: RunConfig[Any], experiment: Experiment, folder: RunFolder) -> Learned:
+    """What `learn` returned when the run ended; a run that has not ended is refused."""
+    require_finished(folder)
+    prior, found = folder.load("sample", Sampled), folder.load("certify", Certified)
+    with working_precision(experiment.problem):
+        rule = experiment.create_rule(named_key(config.seed, "rule"))
+        deployed = with_hyper(rule, hyper_at(rule, prior.hypers[found.mode]))
+    return Learned(
+        task=config.task(experiment),
+        rule=deployed,
+        certificate=Certificate.load(folder.certificate_path),
+        prior=prior,
+        posterior=found,
+        evaluation=folder.load("evaluate", Evaluated),
+        training_seconds=training_seconds(folder.status()),
+        shifted=folder.load("shifted", Shifted) if folder.has("shifted") else None,
+    )
+
+
+def require_finished(folder: RunFolder) -> None:
+    """Refuse a folder without a run, and a run that has not come to its evaluation."""
+    if not folder.config_path.exists():
+        raise RunFolderError(f"{folder.path} holds no run (there is no config.json)")
+    if not folder.certificate_path.exists() or not folder.has("evaluate"):
+        raise RunFolderError(
+            f"the run in {folder.path} has not ended, so there is nothing to report: "
+            f"go on with it first (surestep resume {folder.path})"
+        )
