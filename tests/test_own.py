@@ -74,7 +74,7 @@ def test_data_are_split_without_repetition():
 
 def test_data_from_a_file_are_the_same_problem(tmp_path):
     arrays = {"a": RANDOM.normal(size=(80, 3)), "b": RANDOM.normal(size=80)}
-    np.savez(tmp_path / "data.npz", **arrays)
+    np.savez(tmp_path / "data.npz", a=arrays["a"], b=arrays["b"])
 
     def loss(x, theta):
         return (theta["a"] @ x - theta["b"]) ** 2
