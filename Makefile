@@ -38,8 +38,8 @@ format: $(VENV)/.dev
 # Pinned versions for repeatable installs, one file for all supported Pythons.
 lock: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade --extra problems pyproject.toml -o requirements/base.txt
-	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade --extra problems --extra test --extra lint -c requirements/base.txt pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade --extra problems --extra tables pyproject.toml -o requirements/base.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade --extra problems --extra tables --extra export --extra test --extra lint -c requirements/base.txt pyproject.toml -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .ruff_cache
