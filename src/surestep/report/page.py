@@ -306,12 +306,14 @@ def _pictures(paths: Mapping[str, Path], folder: RunFolder) -> list[Picture]:
 
 def _use(config: Mapping[str, Any]) -> dict[str, str]:
     """Code that uses the solver, to be run in the run's folder."""
-    built_in = config.get("name") in problems.NAMES
+    settings = config.get("problem")
+    from_file = isinstance(settings, Mapping) and bool(settings.get("file"))
+    opens = from_file or config.get("name") in problems.NAMES  # can be opened from the folder
     python = [
         "import surestep",
-        *(["from surestep import problems", ""] if built_in else [""]),
+        *(["from surestep import problems", ""] if opens else [""]),
         'problem = problems.open_problem(".")'
-        if built_in
+        if opens
         else "problem = ...  # the problem that this run was given",
         'solver = surestep.load("solver.safetensors", problem)',
         "solution = solver.solve(thetas)  # your instances, stacked",
@@ -321,7 +323,7 @@ def _use(config: Mapping[str, Any]) -> dict[str, str]:
         "surestep solve solver.safetensors . --instances data.npz --out solutions.npz",
         "surestep verify . --rerun 20",
     ]
-    return {"python": "\n".join(python), "shell": "\n".join(shell if built_in else [])}
+    return {"python": "\n".join(python), "shell": "\n".join(shell if opens else [])}
 
 
 def _policy() -> str:
