@@ -26,7 +26,7 @@ from surestep.report.figures import Figure, Panel
 from surestep.report.reading import Key, describe, legend, numbers
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.report.tables import Table, duration
-from surestep.rule import hyper_of
+from surestep.rule import Rule, hyper_of
 from surestep.store import RunFolder, write_text
 from surestep.worth import TRAINING
 
@@ -249,6 +249,7 @@ def _facts(learned: Learned, config: Mapping[str, Any]) -> dict[str, str]:
     tested = learned.evaluation.thresholds.size
     return {
         "Rule": f"{kind}, {weights} learned numbers" + (f": {about}" if about else ""),
+        **_around(learned.rule),
         "Goal": goal_in_words(learned.task.goal),
         "Horizon": f"{learned.task.horizon} iterations",
         "Training": f"{duration(learned.training_seconds)} (all stages before certifying)",
@@ -271,9 +272,17 @@ def _family(learned: Learned) -> str:
     return f"{summary[0].upper()}{summary[1:]}. {about}"
 
 
+def _around(rule: object) -> dict[str, str]:
+    """What is inside a rule that was put around others."""
+    inside = []
+    while isinstance(rule := getattr(rule, "rule", None), Rule):
+        inside.append(f"{type(rule).__name__}: {_first_paragraph(rule)}")
+    return {"Inside it": " ".join(inside)} if inside else {}
+
+
 def _first_paragraph(thing: object) -> str:
-    """The beginning of a class's own description, if it has one."""
-    text = (type(thing).__doc__ or "").strip()
+    """The beginning of a thing's own description, or of its class's, if there is one."""
+    text = str(getattr(thing, "about", None) or type(thing).__doc__ or "").strip()
     # Dataclasses without one are given their signature.
     if text.startswith(f"{type(thing).__name__}("):
         return ""
