@@ -185,7 +185,7 @@ EASY = changed(TASK, constraint=Constraint(lower=0.0, width=0.15))
 @pytest.mark.parametrize(("steps", "counts"), [(60, [20, 20, 20]), (50, [17, 17, 16])])
 def test_several_lengths_serve_for_equal_parts_of_the_steps(steps, counts, monkeypatch):
     spy = Spy(lambda pupil, *_: (pupil, jnp.zeros(()), jnp.zeros((), jnp.int32)))
-    monkeypatch.setattr(locate_module, "_train", spy)
+    monkeypatch.setattr(locate_module, "train_compiled", spy)
     settings = changed(SHORT, steps=steps, length=(1, 3, 2))
     locate(settings, EASY, RULE, SPLIT.prior, SPLIT.validation, 0)
     assert spy.pieces == [1] * counts[0] + [3] * counts[1] + [2] * counts[2]
@@ -210,13 +210,13 @@ def test_a_rule_that_training_has_spoiled_goes_back_and_on_more_slowly(monkeypat
     verdicts = Verdicts([True] * 4).install(monkeypatch)
     merits = iter([3.0, 1.0, 1.6, 0.0])
     monkeypatch.setattr(locate_module, "merit", lambda *_: next(merits))
-    rates, train = [], locate_module._train
+    rates, train = [], locate_module.train_compiled
 
     def spy(*arguments):
         rates.append(np.asarray(arguments[5]))
         return train(*arguments)
 
-    monkeypatch.setattr(locate_module, "_train", spy)
+    monkeypatch.setattr(locate_module, "train_compiled", spy)
     locate(changed(SHORT, keep="best"), EASY, RULE, SPLIT.prior, SPLIT.validation, 0)
     # Twenty small steps from the best, not forty.
     first = np.abs(verdicts.checked[1] - verdicts.checked[0]).max()

@@ -190,7 +190,7 @@ def test_budgets():
 
 
 def test_more_time_is_more_training(surveyed, monkeypatch):
-    monkeypatch.setattr(fitting, "_measure", lambda *_: (1e-3, 1e-4))
+    monkeypatch.setattr(fitting, "_measure", lambda *_: 1e-3)
     short = configure(QUADRATIC, surveyed, "quadratic", 10.0, 0)
     long = configure(QUADRATIC, surveyed, "quadratic", 600.0, 0)
     assert long.locate.steps > short.locate.steps
@@ -202,7 +202,7 @@ def test_more_time_is_more_training(surveyed, monkeypatch):
 
 
 def test_from_data_to_a_certified_solver(monkeypatch):
-    monkeypatch.setattr(fitting, "_measure", lambda *_: (1.0, 1.0))  # the least of everything
+    monkeypatch.setattr(fitting, "_measure", lambda *_: 1.0)  # the least of everything
     numbers = {"theta": RANDOM.normal(size=(300, 5))}
     problem = Problem.of(lambda x, t: quadratic(x, t["theta"]), np.ones(5), thetas=numbers)
     shown = EvaluateSettings(baselines=("L-BFGS",), timed=5, limit=50, shifted=0)
@@ -233,7 +233,7 @@ def test_a_starting_file_is_written_once(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "nowhere.py"], "there is no file nowhere.py: surestep new nowhere.py"),
+        (["run", "nowhere.py"], "there is no file nowhere.py in "),
         (["check", "nowhere.py:1x"], "must be a file and a name in it"),
         (["run", "nothing"], "a problem of your own is a file"),
         (["run", "x.py", "--budget", "soon"], "a budget is a time like"),

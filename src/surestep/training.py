@@ -96,6 +96,10 @@ def train(
     return pupil, mean, jnp.sum(~usable).astype(jnp.int32)
 
 
+train_compiled = eqx.filter_jit(train)
+"""The same as a program of its own, shared by all who train one rule at a time."""
+
+
 def merit(task: Task, rule: Rule, data: PriorSet) -> float:
     """How good a rule is on the prior set, in powers of ten of the loss: small is good.
 

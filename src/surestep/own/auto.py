@@ -36,7 +36,7 @@ from surestep.rules import (
 )
 from surestep.split import PriorSet
 
-SURVEYED = 192
+SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""
 
 
@@ -98,7 +98,7 @@ def experiment_for(
     step = 1 / found.smoothness
 
     def minima(thetas: Theta) -> np.ndarray:
-        return solve_minima(problem, found.smoothness, thetas, 64)
+        return solve_minima(problem, found, thetas)
 
     def create_rule(key: Array) -> Rule:
         del key  # it begins as what the survey has found, whatever the seed

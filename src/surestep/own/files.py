@@ -37,7 +37,8 @@ def open_file(spec: str) -> Problem | Experiment:
     path, name = _parts(spec)
     if not path.is_file():
         raise ConfigurationError(
-            f"there is no file {path}: surestep new {path.name} writes one to start from"
+            f"there is no file {path.name} in {path.resolve().parent}: surestep new {path.name} "
+            "writes one to start from"
         )
     module = _run(path)
     if not hasattr(module, name):

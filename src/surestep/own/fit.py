@@ -1,13 +1,13 @@
 """From a user's problem to a run: a configuration that suits it and a time, and the run itself."""
 
 import dataclasses
+import functools
 import math
 import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,12 +35,15 @@ from surestep.stages.locate import LocateSettings
 from surestep.stages.population import PopulationSettings
 from surestep.stages.sample import SampleSettings
 from surestep.store import RunFolder
-from surestep.training import enrol, train
+from surestep.training import enrol, train_compiled
 from surestep.trajectory import Material, TrainingSettings
 
 SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
 """Sizes of the data sets of a problem that draws its own instances."""
 
+_BLOCK = 50  # instances side by side; sizes are multiples of it, so that nothing compiles twice
+_CHUNK = 250  # training steps at a time
+_LONGEST = 300  # iterations of a horizon
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -62,6 +65,19 @@ class OwnSettings:
 
 
 Config = RunConfig[OwnSettings]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Same:
+    """A problem that equals itself alone, whatever its arrays are."""
+
+    problem: Problem
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.problem is self.problem
+
+    def __hash__(self) -> int:
+        return id(self.problem)
 
 
 def seconds(budget: str | float) -> float:
@@ -105,17 +121,37 @@ def survey_checked(problem: Problem, seed: int) -> Survey:
     return survey_of(problem, sizes_for(problem).prior, seed)
 
 
-def configure_file(spec: str, budget: float, seed: int) -> Config:
-    """Numbers for the problem in a file."""
-    problem = open_file(spec)
+@functools.cache
+def _opened(file: str, changed: float) -> Problem | Experiment:
+    """A file is run once a process, so that what was compiled for it serves again."""
+    del changed
+    return open_file(file)
+
+
+def _problem(file: str) -> Problem:
+    path = Path(file.rpartition(":")[0])
+    problem = _opened(file, path.stat().st_mtime if path.exists() else 0.0)
     if isinstance(problem, Experiment):
         raise ConfigurationError(
-            f"{spec} is an experiment: its rule and opponents are chosen already, so run it from "
-            "Python, surestep.learn(config, experiment); a Problem can be run from here"
+            f"{title(file)} is an experiment: its rule and opponents are chosen already, so run "
+            "it from Python, surestep.learn(config, experiment); a Problem can be run from here"
         )
-    found = survey_checked(problem, seed)
+    return problem
+
+
+@functools.lru_cache(maxsize=1)
+def _surveyed(problem: _Same, size: int, seed: int) -> Survey:
+    return survey_of(problem.problem, size, seed)
+
+
+def configure_file(spec: str, budget: float, seed: int) -> Config:
+    """Numbers for the problem in a file."""
+    file = absolute(spec)
+    problem = _problem(file)
+    examine(problem, seed)
+    found = _surveyed(_Same(problem), sizes_for(problem).prior, seed)
     config = configure(problem, found, title(spec), budget, seed)
-    settings = dataclasses.replace(config.problem, file=absolute(spec))
+    settings = dataclasses.replace(config.problem, file=file)
     return dataclasses.replace(config, problem=settings)
 
 
@@ -136,10 +172,8 @@ def build(config: Config) -> Experiment:
             f"the problem {config.name} was defined in Python, not in a file: go on from there, "
             "with the same call of surestep.fit"
         )
-    problem = open_file(config.problem.file)
-    if isinstance(problem, Experiment):
-        raise ConfigurationError(f"{config.problem.file} has become an experiment")
-    found = survey_of(problem, config.sizes.prior, config.seed)
+    problem = _problem(config.problem.file)
+    found = _surveyed(_Same(problem), config.sizes.prior, config.seed)
     return experiment_for(problem, found, config.guard, config.problem.accuracies)
 
 
@@ -156,7 +190,13 @@ def sizes_for(problem: Problem) -> SplitSizes:
     most = dataclasses.astuple(SIZES)
     # All that there is certifies; training and showing have enough at some point.
     most = (2 * most[0], most[1], 10_000, 2 * most[3])
-    return SplitSizes(*(min(pair) for pair in zip(sizes, most, strict=True)))
+    prior, validation, train, test = map(min, zip(sizes, most, strict=True))
+    return SplitSizes(_whole(prior), _whole(validation), train, _whole(test))
+
+
+def _whole(size: int) -> int:
+    """So many instances that blocks are full, if there are enough for one."""
+    return size - size % _BLOCK if size >= 2 * _BLOCK else size
 
 
 def configure(problem: Problem, found: Survey, name: str, budget: float, seed: int) -> Config:
@@ -165,14 +205,14 @@ def configure(problem: Problem, found: Survey, name: str, budget: float, seed: i
     guard = SafeguardSettings(factor=10.0, patience=15)
     rule = pick(problem, found, guard).rule
     data = PriorSet.draw(problem, len(found.minima), seed)
-    horizon = _horizon(problem, rule, data, found)
+    horizon, rollout_seconds = _horizon(problem, rule, data, found)
     length = min(10, horizon)
     training = TrainingSettings(objective="log", distances=True, floor=_digit(1e-8 * found.gap))
-    step_seconds, rollout_seconds = _measure(problem, rule, data, training, length, horizon)
-    steps = int(np.clip(0.3 * budget / step_seconds, 100, 50_000))
-    steps = _round(steps)
-    whole = sizes.prior + sizes.validation + sizes.train
-    samples = int(np.clip(0.15 * budget / (rollout_seconds * whole), 3, 30))
+    step_seconds = _measure(problem, rule, data, training, length, horizon)
+    # Compiling takes about half of a short budget, whatever is compiled.
+    checks = int(np.clip(0.2 * budget / (step_seconds * _CHUNK), 1, 200))
+    between = max(1, checks // 6)
+    samples = int(np.clip(0.1 * budget / (rollout_seconds * _observed(sizes)), 3, 30))
     return Config(
         name=name,
         preset="auto",
@@ -181,22 +221,27 @@ def configure(problem: Problem, found: Survey, name: str, budget: float, seed: i
         horizon=horizon,
         rule="auto",
         seed=seed,
-        block=64,
+        block=_BLOCK,
         sizes=sizes,
         constraint=_constraint(sizes.validation),
         guard=guard,
         training=training,
         population=PopulationSettings(
-            members=2 if budget > 240 else 1, steps=max(10, steps // 8), length=length,
-            instances=64, rates=(1.0, 0.1),
+            members=2 if budget > 240 else 1, steps=_CHUNK, length=length, instances=64,
+            rates=(1.0, 0.1),
         ),
         locate=LocateSettings(
-            steps=steps, learning_rate=3e-4, halve_every=max(1, steps // 3), length=(length,),
-            check_every=max(1, steps // 6), chunk=max(1, steps // 12), keep="best",
+            steps=checks * _CHUNK, learning_rate=3e-4, halve_every=between * _CHUNK * 2,
+            length=(length,), check_every=between * _CHUNK, chunk=_CHUNK, keep="best",
         ),
         sample=SampleSettings(samples=samples, length=length),
         evaluate=EvaluateSettings(limit=5_000, timed=min(50, sizes.test), shifted=0),
     )  # fmt: skip
+
+
+def _observed(sizes: SplitSizes) -> int:
+    """On how many instances every sample is rolled out."""
+    return sizes.prior + sizes.validation + sizes.train
 
 
 def _constraint(validation: int) -> Constraint:
@@ -211,51 +256,43 @@ def _constraint(validation: int) -> Constraint:
     )
 
 
-def _horizon(problem: Problem, rule: Rule, data: PriorSet, found: Survey) -> int:
+def _horizon(problem: Problem, rule: Rule, data: PriorSet, found: Survey) -> tuple[int, float]:
     """After how many iterations nine of ten instances are within 1e-6 of what there is to gain.
 
-    Seen on instances that the rule was not made from.
+    Seen on instances that the rule was not made from. Also the seconds that a rollout takes.
     """
     with working_precision(problem):
         others = instance(data.thetas, jnp.arange(found.fitted, data.size))
-        shown = rollouts(rule, problem, others, 300, 64)
-    losses = np.asarray(shown.losses, np.float64)
+        losses, took = np.zeros(0), 0.0
+        for _ in range(2):
+            began = time.monotonic()
+            shown = rollouts(rule, problem, others, _LONGEST, data.size - found.fitted)
+            losses = np.asarray(shown.losses, np.float64)
+            took = time.monotonic() - began
     close = losses <= (found.minima[found.fitted :] + 1e-6 * found.gap)[:, None]
-    first = np.where(close.any(axis=1), close.argmax(axis=1), 300)
+    first = np.where(close.any(axis=1), close.argmax(axis=1), _LONGEST)
     wanted = int(np.quantile(first, 0.9, method="inverted_cdf"))
-    return int(np.clip(5 * math.ceil(max(wanted, 1) * 1.2 / 5), 5, 300))
+    horizon = int(np.clip(5 * math.ceil(max(wanted, 1) * 1.2 / 5), 5, _LONGEST))
+    return horizon, took / len(losses) * horizon / _LONGEST
 
 
 def _measure(
     problem: Problem, rule: Rule, data: PriorSet, settings: TrainingSettings, length: int,
     horizon: int,
-) -> tuple[float, float]:  # fmt: skip
-    """Seconds of a training step and of a rollout, compiled and warm."""
+) -> float:  # fmt: skip
+    """Seconds of a training step, by the program that will train."""
     with working_precision(problem):
-        minima = jnp.zeros(data.size)
-        material = Material(data.thetas, minima, settings)
-        pupil = enrol(rule, problem, material, hyper_of(rule), named_key(0, "measure"))
-        rates = jnp.full(20, 1e-12)
-        began, arguments = 0.0, (rule, problem, material, named_key(0, "measure"), rates)
+        material = Material(data.thetas, jnp.zeros(data.size), settings)
+        key = named_key(0, "measure")
+        pupil = enrol(rule, problem, material, hyper_of(rule), key)
+        arguments = (rule, problem, material, key, jnp.full(_CHUNK, 1e-12), length, horizon)
+        began = 0.0
         for _ in range(2):
             began = time.monotonic()
-            jax.block_until_ready(_train(pupil, *arguments, length, horizon, "random")[0].hyper)
-        step = (time.monotonic() - began) / 20
-        few = instance(data.thetas, jnp.arange(min(16, data.size)))
-        for _ in range(2):
-            began = time.monotonic()
-            jax.block_until_ready(rollouts(rule, problem, few, horizon, 16).losses)
-        return step, (time.monotonic() - began) / min(16, data.size)
-
-
-_train = eqx.filter_jit(train)
+            jax.block_until_ready(train_compiled(pupil, *arguments, "random")[0].hyper)
+        return (time.monotonic() - began) / _CHUNK
 
 
 def _digit(value: float) -> float:
     """A number with one digit."""
     return float(f"{value:.0e}")
-
-
-def _round(number: int) -> int:
-    """A whole number with two digits."""
-    return int(float(f"{number:.1e}"))

@@ -17,12 +17,19 @@ from jaxtyping import Array, Float
 
 from surestep.errors import ProblemError
 from surestep.oracle import Oracle
-from surestep.problem import CompositeProblem, Problem, Theta, count, working_precision
-from surestep.rollout import rollouts
+from surestep.problem import (
+    CompositeProblem,
+    Problem,
+    Theta,
+    count,
+    instance,
+    working_precision,
+)
+from surestep.rollout import Progress, advance, begin
 from surestep.rule import Rule
 from surestep.rules import LBFGS, FistaWithRestart
 from surestep.rules.predicted import features_of
-from surestep.split import PriorSet
+from surestep.split import PriorSet, fingerprint
 
 DENSE = 300
 """The largest dimension for which a metric is a full matrix."""
@@ -31,7 +38,8 @@ MOST_WEIGHTS = 200_000
 _FOLDS = 5  # of the cross-validation that decides about the predictor
 _RIDGES = 10.0 ** np.arange(-10, 1)
 _WORTHWHILE = 0.7  # a predictor must leave at most this share of the squared distances
-_PATIENCE = {False: 400, True: 3_000}  # iterations of the solver, smooth or composite
+_PATIENCE = {False: 500, True: 5_000}  # iterations of the solver, smooth or composite
+_BATCH, _CHUNK = 32, 50  # instances and iterations of the solver at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +62,8 @@ class Survey:
     """The predictor of solutions, see `Predicted`."""
     unit: float
     """How far solutions are from the start."""
+    sha256: str
+    """The fingerprint of the instances."""
     fitted: int
     """Metric and predictor were computed from so many of the instances, the first ones."""
 
@@ -69,16 +79,18 @@ def trusted_solver(composite: bool, smoothness: float) -> tuple[Rule, int]:
     return rule, _PATIENCE[composite]
 
 
-def solve_minima(problem: Problem, smoothness: float, thetas: Theta, block: int) -> np.ndarray:
-    """The losses that the trusted solver ends with."""
-    return _solve(problem, smoothness, thetas, block)[1]
+def solve_minima(problem: Problem, found: Survey, thetas: Theta) -> np.ndarray:
+    """The losses that the trusted solver ends with; those of the survey are known already."""
+    if fingerprint(thetas) == found.sha256:
+        return found.minima
+    return _solve(problem, found.smoothness, thetas)[1]
 
 
 def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
     """Look at the instances of a prior set."""
     composite = isinstance(problem, CompositeProblem)
     with working_precision(problem):
-        block = min(block, data.size)
+        block = _even(data.size, block)
         largest = np.asarray(_largest_curvatures(problem, data.thetas, block), np.float64)
         smoothness = float(np.max(largest)) * 1.05
         if not np.isfinite(smoothness) or smoothness <= 0:
@@ -86,7 +98,7 @@ def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
                 "the loss does not bend at the start on any instance (its second derivatives are "
                 "0 or not finite there), so no step size can be found: scale the loss, or move x0"
             )
-        points, minima, starts = _solve(problem, smoothness, data.thetas, block)
+        points, minima, starts = _solve(problem, smoothness, data.thetas)
         good = np.all(np.isfinite(points), axis=1) & np.isfinite(minima)
         if good.sum() < max(2, data.size // 2):
             raise ProblemError(
@@ -106,19 +118,50 @@ def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
         bias, weights, exponents = _predictor(features[good], moves[good] / unit)
         return Survey(
             points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima, root,
-            bias, weights, exponents, unit, fitted,
+            bias, weights, exponents, unit, data.sha256, fitted,
         )  # fmt: skip
 
 
 def _solve(
-    problem: Problem, smoothness: float, thetas: Theta, block: int
+    problem: Problem, smoothness: float, thetas: Theta
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    composite = isinstance(problem, CompositeProblem)
-    rule, iterations = trusted_solver(composite, smoothness)
+    """Points, their losses and the starts' losses, a batch at a time, until nothing is gained."""
+    rule, most = trusted_solver(isinstance(problem, CompositeProblem), smoothness)
+    size = count(thetas)
+    found = []
     with working_precision(problem):
-        found = rollouts(rule, problem, thetas, iterations, min(block, count(thetas)))
-        losses = np.asarray(found.losses, np.float64)
-        return np.asarray(found.x, np.float64), losses.min(axis=1), losses[:, 0]
+        for first in range(0, size, _BATCH):
+            # The last batch is filled up, so that one compiled program serves for all sizes.
+            places = jnp.minimum(jnp.arange(first, first + _BATCH), size - 1)
+            batch = instance(thetas, places)
+            progress = _begin(rule, problem, batch)
+            before = starts = np.asarray(progress.state.value, np.float64)
+            for _ in range(0, most, _CHUNK):
+                progress = _advance(rule, problem, batch, progress)
+                now = np.asarray(progress.state.value, np.float64)
+                gained = np.any(before - now > 1e-13 * np.abs(before))
+                before = now
+                if not gained:
+                    break
+            found.append((np.asarray(progress.state.x, np.float64), before, starts))
+    points, minima, starts = (np.concatenate(part)[:size] for part in zip(*found, strict=True))
+    return points, minima, starts
+
+
+@eqx.filter_jit
+def _begin(rule: Rule, problem: Problem, thetas: Theta) -> Progress:
+    return jax.vmap(lambda theta: begin(rule, problem, theta))(thetas)
+
+
+@eqx.filter_jit
+def _advance(rule: Rule, problem: Problem, thetas: Theta, progress: Progress) -> Progress:
+    def one(theta: Theta, progress: Progress) -> Progress:
+        def body(progress: Progress, _: None) -> tuple[Progress, None]:
+            return advance(rule, problem, theta, progress), None
+
+        return jax.lax.scan(body, progress, None, length=_CHUNK)[0]
+
+    return jax.vmap(one)(thetas, progress)
 
 
 @eqx.filter_jit
@@ -138,6 +181,12 @@ def _largest_curvatures(problem: Problem, thetas: Theta, block: int) -> Float[Ar
         return jax.lax.scan(turn, noise / jnp.linalg.norm(noise), None, length=30)[1][-1]
 
     return jax.lax.map(one, thetas, batch_size=block)
+
+
+def _even(size: int, most: int) -> int:
+    """A block size without a rest, because a rest is compiled again; or the largest, if none is."""
+    best = max(block for block in range(1, min(size, most) + 1) if size % block == 0)
+    return best if 4 * best >= most else min(size, most)
 
 
 def _smooth(problem: Problem, oracle: Oracle):  # noqa: ANN202
@@ -174,7 +223,7 @@ def _hessians(problem: Problem, thetas: Theta, points: Array, block: int, dense:
         bent = jax.lax.map(lambda sign: sign * jax.jvp(jax.grad(loss), (x,), (sign,))[1], signs)
         return jnp.mean(bent, axis=0)
 
-    return jax.lax.map(one, (thetas, points), batch_size=min(block, 16))
+    return jax.lax.map(one, (thetas, points), batch_size=_even(count(thetas), 16))
 
 
 def _predictor(

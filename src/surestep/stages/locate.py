@@ -25,7 +25,7 @@ from surestep.rule import Rule, hyper_of, with_hyper
 from surestep.split import PriorSet, ValidationSet
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
-from surestep.training import SPOILED, Pupil, Restarts, enrol, merit, train
+from surestep.training import SPOILED, Pupil, Restarts, enrol, merit, train_compiled
 from surestep.trajectory import Material
 
 
@@ -149,7 +149,7 @@ def locate(
                 key = named_key(seed, "locate", int(end))
                 chunk = int(np.searchsorted(ends, end))
                 rates = learning.slowed * settings.rates(done, int(end) - done)
-                pupil, mean, skipped = _train(
+                pupil, mean, skipped = train_compiled(
                     learning.pupil, rule, task.problem, material, key, rates,
                     settings.length_at(done), task.horizon, settings.restarts,
                 )  # fmt: skip
@@ -213,9 +213,6 @@ def _begin(
 @eqx.filter_jit
 def _enrol(rule: Rule, problem: Problem, material: Material, key: Array) -> Pupil:
     return enrol(rule, problem, material, hyper_of(rule), key)
-
-
-_train = eqx.filter_jit(train)
 
 
 def _after_check(
