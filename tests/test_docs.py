@@ -33,6 +33,7 @@ def blocks(page: Path) -> list[tuple[str, str, str]]:
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as for a script in this folder
     with jax.enable_x64(False):  # what JAX does unless told otherwise
         yield tmp_path
 
