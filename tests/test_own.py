@@ -9,6 +9,7 @@ import pytest
 
 import surestep
 from surestep.cli import main
+from surestep.commands import fresh_instances
 from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle
 from surestep.own import fit as fitting
@@ -84,6 +85,15 @@ def test_data_from_a_file_are_the_same_problem(tmp_path):
     sizes = SplitSizes(5, 5, 5, 5)
     assert Split.draw(one, sizes, 0).fingerprints() == Split.draw(other, sizes, 0).fingerprints()
     assert sizes_for(one) == SplitSizes(24, 16, 28, 12)
+
+
+def test_fresh_instances_of_data_are_not_drawn_by_a_seed(tmp_path):
+    problem = Problem.of(lambda x, t: (x - t["a"]) ** 2, 0.0, thetas={"a": np.arange(100.0)})
+    with pytest.raises(ConfigurationError, match="instead of a seed"):
+        fresh_instances(problem, "777", 10)
+    np.savez(tmp_path / "new.npz", a=np.linspace(0.5, 2.5, 9))
+    found = fresh_instances(problem, str(tmp_path / "new.npz"), 0)
+    assert np.asarray(found.thetas["a"]).tolist() == np.linspace(0.5, 2.5, 9).tolist()
 
 
 def test_losses_are_counted_from_their_bound():

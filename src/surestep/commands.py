@@ -15,6 +15,7 @@ from surestep.gallery import FIGURES
 from surestep.gallery.experiments import experiments
 from surestep.monitor import Monitor
 from surestep.names import unknown
+from surestep.problem import Problem, StockedProblem
 from surestep.progress import Reporter
 from surestep.recertify import certify_again, certify_rule, read_instances
 from surestep.report import read_learned, write_report
@@ -61,16 +62,25 @@ def certify_fresh(
     run = RunFolder(folder)
     config = problems.read_config(run)
     experiment = problems.build(config)
-    if instances.isascii() and instances.isdigit():
-        if int(instances) >= 2**31:
-            raise ConfigurationError(f"a seed must be below 2^31, not {instances}")
-        train = TrainSet.draw(experiment.problem, size or config.sizes.train, int(instances))
-    else:
-        train = read_instances(experiment.problem, Path(instances))
+    train = fresh_instances(experiment.problem, instances, size or config.sizes.train)
     with run.locked():
         document, place = certify_again(run, config, experiment, train, epsilon, report)
     print(document)
     print(f"\ncertificate: {place / 'certificate.json'}")
+
+
+def fresh_instances(problem: Problem, wanted: str, size: int) -> TrainSet:
+    """Instances drawn by a seed, or read from a file."""
+    if not (wanted.isascii() and wanted.isdigit()):
+        return read_instances(problem, Path(wanted))
+    if isinstance(problem, StockedProblem):
+        raise ConfigurationError(
+            "the instances of this problem are data, which were dealt out when the run began: "
+            "give an .npz file of new ones instead of a seed"
+        )
+    if int(wanted) >= 2**31:
+        raise ConfigurationError(f"a seed must be below 2^31, not {wanted}")
+    return TrainSet.draw(problem, size, int(wanted))
 
 
 def certify_baseline(

@@ -90,7 +90,8 @@ def _common_assumptions(plan: Plan) -> list[str]:
     return [
         f"the {plan.train_size} train instances are independent draws from the distribution that "
         f"new instances come from; {opened}",
-        "every rollout starts at the problem's start",
+        "every rollout starts at the problem's start (where a start was learned, moving there is "
+        "part of the rule)",
         *([f"instances are made from this stock of data alone: {plan.pool}"] if plan.pool else []),
     ]
 

@@ -100,6 +100,12 @@ train_compiled = eqx.filter_jit(train)
 """The same as a program of its own, shared by all who train one rule at a time."""
 
 
+@eqx.filter_jit
+def enrol_compiled(rule: Rule, problem: Problem, material: Material, key: Array) -> Pupil:
+    """A pupil that begins with the rule's own hyper."""
+    return enrol(rule, problem, material, hyper_of(rule), key)
+
+
 def merit(task: Task, rule: Rule, data: PriorSet) -> float:
     """How good a rule is on the prior set, in powers of ten of the loss: small is good.
 

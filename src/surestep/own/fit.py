@@ -27,7 +27,7 @@ from surestep.problem import Problem, StockedProblem, instance, working_precisio
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rollout import rollouts
-from surestep.rule import Rule, hyper_of
+from surestep.rule import Rule
 from surestep.rules import SafeguardSettings
 from surestep.split import PriorSet, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
@@ -35,7 +35,7 @@ from surestep.stages.locate import LocateSettings
 from surestep.stages.population import PopulationSettings
 from surestep.stages.sample import SampleSettings
 from surestep.store import RunFolder
-from surestep.training import enrol, train_compiled
+from surestep.training import enrol_compiled, train_compiled
 from surestep.trajectory import Material, TrainingSettings
 
 SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
@@ -284,8 +284,16 @@ def _measure(
     with working_precision(problem):
         material = Material(data.thetas, jnp.zeros(data.size), settings)
         key = named_key(0, "measure")
-        pupil = enrol(rule, problem, material, hyper_of(rule), key)
-        arguments = (rule, problem, material, key, jnp.full(_CHUNK, 1e-12), length, horizon)
+        pupil = enrol_compiled(rule, problem, material, key)
+        arguments = (
+            rule,
+            problem,
+            material,
+            key,
+            jnp.full(_CHUNK, 1e-12, jnp.result_type(float)),
+            length,
+            horizon,
+        )
         began = 0.0
         for _ in range(2):
             began = time.monotonic()

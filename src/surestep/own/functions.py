@@ -1,6 +1,7 @@
 """Problems made from plain functions and from data that a user has."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +47,13 @@ class FunctionProblem(Problem):
     def name(self) -> str:
         """What messages call it."""
         return self.title
+
+    @property
+    def about(self) -> str:
+        """What it is: what the file or the loss says of itself."""
+        module = sys.modules.get(getattr(self.function, "__module__", ""))
+        own = getattr(module, "__doc__", None) if module is not None else None
+        return str(self.function.__doc__ or own or f"The loss {self.title}, of x and an instance.")
 
     def sample(self, key: Array) -> Theta:
         """As the user draws it."""

@@ -26,7 +26,7 @@ from surestep.report.figures import Figure, Panel
 from surestep.report.reading import Key, describe, legend, numbers
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.report.tables import Table, duration
-from surestep.rule import hyper_of
+from surestep.rule import Rule, hyper_of
 from surestep.store import RunFolder, write_text
 from surestep.worth import TRAINING
 
@@ -249,6 +249,7 @@ def _facts(learned: Learned, config: Mapping[str, Any]) -> dict[str, str]:
     tested = learned.evaluation.thresholds.size
     return {
         "Rule": f"{kind}, {weights} learned numbers" + (f": {about}" if about else ""),
+        **_around(learned.rule),
         "Goal": goal_in_words(learned.task.goal),
         "Horizon": f"{learned.task.horizon} iterations",
         "Training": f"{duration(learned.training_seconds)} (all stages before certifying)",
@@ -271,9 +272,17 @@ def _family(learned: Learned) -> str:
     return f"{summary[0].upper()}{summary[1:]}. {about}"
 
 
+def _around(rule: object) -> dict[str, str]:
+    """What is inside a rule that was put around others."""
+    inside = []
+    while isinstance(rule := getattr(rule, "rule", None), Rule):
+        inside.append(f"{type(rule).__name__}: {_first_paragraph(rule)}")
+    return {"Inside it": " ".join(inside)} if inside else {}
+
+
 def _first_paragraph(thing: object) -> str:
-    """The beginning of a class's own description, if it has one."""
-    text = (type(thing).__doc__ or "").strip()
+    """The beginning of a thing's own description, or of its class's, if there is one."""
+    text = str(getattr(thing, "about", None) or type(thing).__doc__ or "").strip()
     # Dataclasses without one are given their signature.
     if text.startswith(f"{type(thing).__name__}("):
         return ""
@@ -306,12 +315,14 @@ def _pictures(paths: Mapping[str, Path], folder: RunFolder) -> list[Picture]:
 
 def _use(config: Mapping[str, Any]) -> dict[str, str]:
     """Code that uses the solver, to be run in the run's folder."""
-    built_in = config.get("name") in problems.NAMES
+    settings = config.get("problem")
+    from_file = isinstance(settings, Mapping) and bool(settings.get("file"))
+    opens = from_file or config.get("name") in problems.NAMES  # can be opened from the folder
     python = [
         "import surestep",
-        *(["from surestep import problems", ""] if built_in else [""]),
+        *(["from surestep import problems", ""] if opens else [""]),
         'problem = problems.open_problem(".")'
-        if built_in
+        if opens
         else "problem = ...  # the problem that this run was given",
         'solver = surestep.load("solver.safetensors", problem)',
         "solution = solver.solve(thetas)  # your instances, stacked",
@@ -321,7 +332,7 @@ def _use(config: Mapping[str, Any]) -> dict[str, str]:
         "surestep solve solver.safetensors . --instances data.npz --out solutions.npz",
         "surestep verify . --rerun 20",
     ]
-    return {"python": "\n".join(python), "shell": "\n".join(shell if built_in else [])}
+    return {"python": "\n".join(python), "shell": "\n".join(shell if opens else [])}
 
 
 def _policy() -> str:

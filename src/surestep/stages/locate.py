@@ -18,14 +18,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from surestep.constraint import SuccessEstimate
 from surestep.errors import ConfigurationError, InfeasibleError
-from surestep.problem import Problem, working_precision
+from surestep.problem import working_precision
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
-from surestep.rule import Rule, hyper_of, with_hyper
+from surestep.rule import Rule, with_hyper
 from surestep.split import PriorSet, ValidationSet
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
-from surestep.training import SPOILED, Pupil, Restarts, enrol, merit, train_compiled
+from surestep.training import SPOILED, Pupil, Restarts, enrol_compiled, merit, train_compiled
 from surestep.trajectory import Material
 
 
@@ -195,7 +195,7 @@ def _check_ends(settings: LocateSettings) -> list[int]:
 def _begin(
     rule: Rule, task: Task, material: Material, settings: LocateSettings, seed: int
 ) -> _Learning:
-    pupil = _enrol(rule, task.problem, material, named_key(seed, "locate", "first"))
+    pupil = enrol_compiled(rule, task.problem, material, named_key(seed, "locate", "first"))
     return _Learning(
         pupil=pupil,
         inside=pupil,
@@ -208,11 +208,6 @@ def _begin(
         objectives=jnp.full((len(_chunk_ends(settings)),), jnp.nan),
         checks=jnp.full((len(_check_ends(settings)), 2), -1, jnp.int32),
     )
-
-
-@eqx.filter_jit
-def _enrol(rule: Rule, problem: Problem, material: Material, key: Array) -> Pupil:
-    return enrol(rule, problem, material, hyper_of(rule), key)
 
 
 def _after_check(
@@ -247,7 +242,7 @@ def _after_check(
         return learning
     key = named_key(seed, "locate", "return", int(learning.steps))
     back = with_hyper(rule, learning.inside.hyper)
-    trajectory = _enrol(back, task.problem, material, key).trajectory
+    trajectory = enrol_compiled(back, task.problem, material, key).trajectory
     returned = Pupil(learning.inside.hyper, learning.inside.optimizer, trajectory)
     slowed = learning.slowed * (0.5 if spoiled else 1.0)
     return dataclasses.replace(learning, pupil=returned, slowed=slowed)
