@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench format lock clean
+.PHONY: demo test lint docs bench format lock clean
 
 # One virtual environment; each stamp says which locked set it holds.
 $(VENV)/.base: requirements/base.txt pyproject.toml
@@ -16,6 +16,10 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
 	touch $@
 
+$(VENV)/.docs: requirements/docs.txt $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+	touch $@
+
 demo: $(VENV)/.base
 	$(BIN)/surestep run quadratics --preset quick --seed 0 --out runs/demo
 
@@ -26,6 +30,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# The site in build/site; a broken link or a page that loads from another host is an error.
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.base
 	$(BIN)/python benchmarks/speed.py
@@ -40,6 +48,7 @@ lock: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade --extra problems --extra tables pyproject.toml -o requirements/base.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade --extra problems --extra tables --extra export --extra test --extra lint -c requirements/base.txt pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade --extra problems --extra tables --extra docs -c requirements/dev.txt pyproject.toml -o requirements/docs.txt
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .ruff_cache
