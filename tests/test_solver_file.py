@@ -90,10 +90,19 @@ def learned_rules():
         GradientDescent(cast(Any, np.float32(0.1))),
         rules.PrimalDual(jnp.asarray(0.1, jnp.float32)),
         rules.ScaledFista(jnp.arange(3)),
+        rules.Predicted(
+            rules.MetricQuasiNewton.of(jnp.eye(3), first=2.0),
+            jnp.ones(3),
+            jnp.ones((3, 2)),
+            jnp.asarray([1, -2], jnp.int32),
+            0.5,
+            0.1,
+        ),
+        filled(rules.LearnedFista.around, rules.FistaWithRestart(0.1), times=4),
     ]
 
 
-@pytest.mark.parametrize("index", range(15))
+@pytest.mark.parametrize("index", range(17))
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]
     packed = pack(rule)
