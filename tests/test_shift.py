@@ -10,7 +10,9 @@ from surestep.errors import ConfigurationError
 from surestep.problem import draw, instance
 from surestep.problems import digits, image, lasso, mnist, network, photographs, quadratics
 from surestep.randomness import named_key
-from surestep.report.figures import shifted_figure
+from surestep.report.draw import draw as draw_figure
+from surestep.report.draw import save_figure
+from surestep.report.figures import Figure, Line, Panel, Points, shifted_figure
 from surestep.report.summary import _shifted_table
 from surestep.rollout import rollout
 from surestep.stages.evaluate import EvaluateSettings
@@ -155,3 +157,13 @@ def test_shifts_of_a_rotated_family_are_rotated_too():
     for shifted in quadratics.shifts(problem).values():
         np.testing.assert_array_equal(shifted.basis, problem.basis)
     assert problem.basis is not None
+
+
+def test_losses_near_the_largest_number_are_drawn_without_a_warning(tmp_path):
+    line = Line("diverging", "classical", [1.0, 2.0, 3.0], [1.0, 1e30, 4.96e306])
+    dots = Points("far away", "classical", [2.0], [1e308], 5.0)
+    panel = Panel("shifted", "x", "loss", y_scale="log", lines=[line], points=[dots])
+    figure = Figure("far", "far", ["classical"], [panel])
+    assert {path.suffix for path in save_figure(figure, tmp_path)} == {".json", ".png", ".svg"}
+    (axes,) = draw_figure(figure).axes
+    assert axes.get_ylim()[1] < 1e250

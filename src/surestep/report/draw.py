@@ -16,6 +16,7 @@ from surestep.store import write_bytes, write_text
 
 # Okabe and Ito's colours: told apart by colour-blind readers too.
 _COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
+_LARGEST = 1e200
 _FIXED = {"bound": "#000000", "horizon": "#888888", "paper": "#888888", "others": "#BBBBBB"}
 
 
@@ -67,7 +68,8 @@ def _draw_panel(axes: Axes, panel: Panel, colours: dict[str, str]) -> None:
         axes.figure.colorbar(mesh, ax=axes, label=panel.field.label)
     for points in panel.points:
         axes.plot(
-            points.x, points.y, ls="", marker="o", ms=points.size, mew=0, alpha=0.7,
+            _finite(points.x, panel.x_scale), _finite(points.y, panel.y_scale),
+            ls="", marker="o", ms=points.size, mew=0, alpha=0.7,
             color=colours[points.group], label=points.label,
         )  # fmt: skip
     for band in panel.bands:
@@ -102,4 +104,7 @@ def _finite(values: list[float], scale: str) -> np.ndarray:
     """Values with gaps where there is nothing to draw."""
     array = np.asarray(values, float)
     good = np.isfinite(array) & ((array > 0) | (scale == "linear"))
+    if scale == "log":
+        # Beyond it Matplotlib's margins overflow; how far a solver has diverged does not matter.
+        array = np.minimum(array, _LARGEST)
     return np.where(good, array, np.nan)
