@@ -39,7 +39,7 @@ class Solution:
     loss: np.ndarray
     """The losses there; infinity where a rollout diverged."""
     start_loss: np.ndarray
-    """The losses before the first iteration."""
+    """The losses before the first iteration; where a start was learned, the losses there."""
     iterations: np.ndarray
     gradients: np.ndarray
     """Gradient evaluations."""

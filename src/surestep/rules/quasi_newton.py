@@ -13,6 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from surestep.oracle import Vector
 from surestep.rule import GradientRule, unit
 
+Metric = Callable[[Vector], Vector]
+"""A symmetric matrix times a vector: what the estimate of the inverse Hessian begins with."""
+
 
 class Pairs(eqx.Module):
     """The last moves and the changes of the gradient along them, oldest overwritten first."""
@@ -39,20 +42,13 @@ class QuasiNewton(GradientRule):
 
     def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
         """No pairs yet."""
-        none = jnp.zeros((self.memory_size, x.size), x.dtype)
-        used = jnp.zeros(self.memory_size, bool)
-        return Pairs(none, none, used, jnp.zeros((), jnp.int32), x, gradient)
+        return _no_pairs(self.memory_size, x, gradient)
 
     def update(
         self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
     ) -> tuple[Vector, Pairs]:
         """The direction from the pairs so far."""
-        pairs = _with_pair(memory, x, gradient)
-        direction = _direction(pairs, gradient)
-        length, last = unit(direction)[1], unit(x - memory.x)[1]
-        allowed = jnp.where(jnp.any(pairs.used), self.longest * last, self.first)
-        shortened = jnp.minimum(1.0, allowed / jnp.where(length > 0, length, 1.0))
-        return x + shortened * direction, pairs
+        return _moved(x, gradient, memory, self.first, self.longest, lambda vector: vector)
 
 
 class MetricQuasiNewton(GradientRule):
@@ -81,20 +77,13 @@ class MetricQuasiNewton(GradientRule):
 
     def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
         """No pairs yet."""
-        none = jnp.zeros((self.memory_size, x.size), x.dtype)
-        used = jnp.zeros(self.memory_size, bool)
-        return Pairs(none, none, used, jnp.zeros((), jnp.int32), x, gradient)
+        return _no_pairs(self.memory_size, x, gradient)
 
     def update(
         self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
     ) -> tuple[Vector, Pairs]:
         """The direction from the metric and the pairs so far."""
-        pairs = _with_pair(memory, x, gradient)
-        direction = _direction(pairs, gradient, self.metric)
-        length, last = unit(direction)[1], unit(x - memory.x)[1]
-        allowed = jnp.where(jnp.any(pairs.used), self.longest * last, self.first)
-        shortened = jnp.minimum(1.0, allowed / jnp.where(length > 0, length, 1.0))
-        return x + shortened * direction, pairs
+        return _moved(x, gradient, memory, self.first, self.longest, self.metric)
 
     def metric(self, vector: Vector) -> Vector:
         """The metric times a vector."""
@@ -102,6 +91,24 @@ class MetricQuasiNewton(GradientRule):
         if self.root.ndim == 1:
             return scale * self.root**2 * vector
         return scale * (self.root @ (self.root.T @ vector))
+
+
+def _no_pairs(size: int, x: Vector, gradient: Vector) -> Pairs:
+    none = jnp.zeros((size, x.size), x.dtype)
+    used = jnp.zeros(size, bool)
+    return Pairs(none, none, used, jnp.zeros((), jnp.int32), x, gradient)
+
+
+def _moved(
+    x: Vector, gradient: Vector, memory: Pairs, first: float, longest: float, metric: Metric
+) -> tuple[Vector, Pairs]:
+    """The next point, along the direction as far as is allowed."""
+    pairs = _with_pair(memory, x, gradient)
+    direction = _direction(pairs, gradient, metric)
+    length, last = unit(direction)[1], unit(x - memory.x)[1]
+    allowed = jnp.where(jnp.any(pairs.used), longest * last, first)
+    shortened = jnp.minimum(1.0, allowed / jnp.where(length > 0, length, 1.0))
+    return x + shortened * direction, pairs
 
 
 def _with_pair(memory: Pairs, x: Vector, gradient: Vector) -> Pairs:
@@ -125,9 +132,7 @@ def _with_pair(memory: Pairs, x: Vector, gradient: Vector) -> Pairs:
     )
 
 
-def _direction(
-    pairs: Pairs, gradient: Vector, metric: Callable[[Vector], Vector] = lambda vector: vector
-) -> Vector:
+def _direction(pairs: Pairs, gradient: Vector, metric: Metric) -> Vector:
     """The two-loop recursion: minus the estimated inverse Hessian times the gradient."""
     size = pairs.used.shape[0]
     newest_first = (pairs.next - 1 - jnp.arange(size)) % size
