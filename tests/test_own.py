@@ -20,6 +20,7 @@ from surestep.own.survey import survey
 from surestep.planning import CertifySettings
 from surestep.problem import Problem, StockedProblem, instance
 from surestep.proxes import L1, Box
+from surestep.records import to_json
 from surestep.rollout import rollout
 from surestep.rules import (
     FistaWithRestart,
@@ -32,6 +33,7 @@ from surestep.rules import (
 )
 from surestep.split import PriorSet, Split, SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
+from surestep.store import write_text
 
 RANDOM = np.random.default_rng(0)
 MATRIX = RANDOM.normal(size=(5, 5)) + 3 * np.eye(5)
@@ -164,7 +166,7 @@ def test_a_predicted_start_meets_the_constraint():
                      jnp.zeros(0, jnp.int32))  # fmt: skip
     with jax.enable_x64(True):
         theta = BOXED.sample(jax.random.key(2))
-        assert np.isfinite(float(rollout(rule, BOXED, theta, 0 + 1).losses[0]))
+        assert np.isfinite(float(rollout(rule, BOXED, theta, 1).losses[0]))
 
 
 def test_what_is_picked_fits_the_structure(surveyed):
@@ -209,6 +211,22 @@ def test_more_time_is_more_training(surveyed, monkeypatch):
         config.validate()
         assert config.horizon == 5
         assert config.goal.scale == pytest.approx(0.0102)
+
+
+def test_a_run_that_has_begun_keeps_what_was_measured(tmp_path, monkeypatch):
+    """Another time on the clock must not make another run of the same call."""
+    times = iter((1e-3, 1e-2))
+    monkeypatch.setattr(fitting, "_measure", lambda *_: next(times))
+
+    def keep(config, experiment, folder, report):
+        write_text(folder.config_path, to_json(config))
+        return config
+
+    monkeypatch.setattr(fitting, "learn", keep)
+    first = fit(QUADRATIC, 60, out=tmp_path)
+    assert fit(QUADRATIC, 60, out=tmp_path) == first
+    with pytest.raises(ConfigurationError, match="a run of another problem or seed"):
+        fit(QUADRATIC, 60, seed=1, out=tmp_path)
 
 
 def test_from_data_to_a_certified_solver(monkeypatch):

@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from surestep.errors import ProblemError
 from surestep.oracle import Oracle
-from surestep.problem import Problem, Theta, count, instance
+from surestep.problem import Problem, Theta, count, instance, name_of
 
 
 def check_problem(problem: Problem, thetas: Theta, block: int) -> None:
@@ -16,7 +16,7 @@ def check_problem(problem: Problem, thetas: Theta, block: int) -> None:
 
     Every instance of the set is looked at, at the problem's start.
     """
-    name = str(getattr(problem, "name", type(problem).__name__))
+    name = name_of(problem)
     theta = instance(thetas, 0)
     start = problem.start(theta)
     shape = eqx.filter_eval_shape(problem.loss, start, theta)

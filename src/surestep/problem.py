@@ -278,6 +278,11 @@ def _draw(problem: Problem, keys: Array) -> Theta:
     return jax.vmap(problem.sample)(keys)
 
 
+def name_of(problem: Problem) -> str:
+    """What messages call a problem."""
+    return str(getattr(problem, "name", type(problem).__name__))
+
+
 def instance(thetas: Theta, index: int | Array) -> Theta:
     """One instance (or several, for an array of indices) out of a stacked set."""
     return jax.tree.map(lambda leaf: leaf[index], thetas)

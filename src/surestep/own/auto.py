@@ -9,8 +9,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from scipy import optimize
 
@@ -144,12 +147,7 @@ def _outsiders(problem: Problem) -> dict[str, External]:
 
 class _BoxedQuasiNewton:
     def __init__(self, problem: CompositeFunctionProblem, box: Box) -> None:
-        import equinox as eqx  # noqa: PLC0415
-        import jax  # noqa: PLC0415
-        from jax.flatten_util import ravel_pytree  # noqa: PLC0415
-
         self.problem, self.box = problem, box
-        self.ravel = ravel_pytree
 
         @eqx.filter_jit
         def both(flat: Any, theta: Theta) -> Any:
@@ -162,7 +160,7 @@ class _BoxedQuasiNewton:
         """Stop as soon as the loss is below the target."""
         del accuracy
         with working_precision(self.problem):
-            start, unravel = self.ravel(self.problem.start(theta))
+            start, unravel = ravel_pytree(self.problem.start(theta))
             low, high = (np.broadcast_to(bound, start.shape) for bound in self.box.bounds(theta))
 
             def evaluate(flat: np.ndarray) -> tuple[float, np.ndarray]:

@@ -80,11 +80,6 @@ def _composite(problem: Problem) -> bool:
     return isinstance(problem, CompositeProblem)
 
 
-def name_of(problem: Problem) -> str:
-    """What messages call a problem."""
-    return str(getattr(problem, "name", type(problem).__name__))
-
-
 def _instances(problem: Problem, seed: int) -> Theta:
     """A few instances; `sample` must draw different ones, of one form, and only numbers."""
     if isinstance(problem, StockedProblem):

@@ -104,6 +104,3 @@ def _checked(value: Any, where_: str) -> Problem | Experiment:
         f"{where_} must be a Problem (from Problem.of or a subclass) or an Experiment, not "
         f"{type(value).__name__}"
     )
-
-
-__all__ = ["absolute", "brief", "is_file", "open_file", "title", "where"]

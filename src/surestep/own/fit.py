@@ -23,7 +23,14 @@ from surestep.own.auto import experiment_for, goal_scale, pick, survey_of
 from surestep.own.doctor import examine
 from surestep.own.files import absolute, open_file, title
 from surestep.own.survey import Survey
-from surestep.problem import Problem, StockedProblem, instance, working_precision
+from surestep.problem import (
+    ROLES,
+    Problem,
+    StockedProblem,
+    instance,
+    name_of,
+    working_precision,
+)
 from surestep.progress import Reporter, Silence
 from surestep.randomness import named_key
 from surestep.rollout import rollouts
@@ -105,20 +112,35 @@ def fit(
     The rule is picked from the problem's structure; `changes` are fields of `RunConfig` that are to
     be other than they would be. With a folder, the run is kept there and can be gone on with.
     """
-    report = report or Silence()
+    report, allowed = report or Silence(), seconds(budget)
+    folder = None if out is None else RunFolder(Path(out))
     found = survey_checked(problem, seed)
-    config = configure(problem, found, _name(problem), seconds(budget), seed)
+    config = _begun(folder, name_of(problem), seed)
+    config = config or configure(problem, found, name_of(problem), allowed, seed)
     config = dataclasses.replace(config, **changes)
     experiment = experiment_for(problem, found, config.guard, config.problem.accuracies)
     report.say(f"learning: {pick(problem, found, config.guard).words}")
-    folder = None if out is None else RunFolder(Path(out))
     return learn(config, experiment, folder, report)
+
+
+def _begun(folder: RunFolder | None, name: str, seed: int) -> Config | None:
+    """The configuration of a run that has begun: what was measured then stays as it is."""
+    if folder is None or not folder.config_path.exists():
+        return None
+    from surestep import problems  # noqa: PLC0415 - it knows this module
+
+    config = problems.read_config(folder)
+    if config.name != name or config.seed != seed:
+        raise ConfigurationError(
+            f"{folder.path} holds a run of another problem or seed: choose another folder"
+        )
+    return config
 
 
 def survey_checked(problem: Problem, seed: int) -> Survey:
     """The survey of a problem that keeps its contract."""
     examine(problem, seed)
-    return survey_of(problem, sizes_for(problem).prior, seed)
+    return _surveyed(_Same(problem), sizes_for(problem).prior, seed)
 
 
 @functools.cache
@@ -148,8 +170,7 @@ def configure_file(spec: str, budget: float, seed: int) -> Config:
     """Numbers for the problem in a file."""
     file = absolute(spec)
     problem = _problem(file)
-    examine(problem, seed)
-    found = _surveyed(_Same(problem), sizes_for(problem).prior, seed)
+    found = survey_checked(problem, seed)
     config = configure(problem, found, title(spec), budget, seed)
     settings = dataclasses.replace(config.problem, file=file)
     return dataclasses.replace(config, problem=settings)
@@ -177,16 +198,11 @@ def build(config: Config) -> Experiment:
     return experiment_for(problem, found, config.guard, config.problem.accuracies)
 
 
-def _name(problem: Problem) -> str:
-    return str(getattr(problem, "name", type(problem).__name__))
-
-
 def sizes_for(problem: Problem) -> SplitSizes:
     """As many instances as there are, or as a run usually takes."""
     if not isinstance(problem, StockedProblem):
         return SIZES
-    roles = ("PriorSet", "ValidationSet", "TrainSet", "TestSet")
-    sizes = [problem.available(role) for role in roles]
+    sizes = [problem.available(role) for role in ROLES]
     most = dataclasses.astuple(SIZES)
     # All that there is certifies; training and showing have enough at some point.
     most = (2 * most[0], most[1], 10_000, 2 * most[3])

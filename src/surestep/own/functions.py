@@ -9,19 +9,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Scalar
 
 from surestep.errors import ProblemError
-from surestep.problem import (
-    CompositeProblem,
-    Point,
-    Problem,
-    StockedProblem,
-    Theta,
-    as_instances,
-    count,
-)
+from surestep.problem import CompositeProblem, Point, Problem, StockedProblem, Theta
 from surestep.proxes import Penalty
 
 Start = Point | Callable[[Theta], Point]
@@ -247,11 +238,3 @@ def _require_shares(shares: Any) -> None:
             "shares are four positive numbers (prior, validation, train, test) that add up to at "
             f"most 1, not {shares}"
         )
-
-
-def dimension(problem: Problem, theta: Theta) -> int:
-    """How many numbers a point has."""
-    return ravel_pytree(problem.start(theta))[0].size
-
-
-__all__ = ["FunctionProblem", "as_instances", "count", "dimension", "make_problem"]
