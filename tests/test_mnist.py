@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from surestep import problems
 from surestep.check import check_problem
 from surestep.cli import main
+from surestep.common_start import CommonStartSettings
 from surestep.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.learning import learn
 from surestep.problem import draw, instance
@@ -23,7 +24,7 @@ from surestep.randomness import named_key
 from surestep.recertify import read_instances
 from surestep.rollout import rollouts
 from surestep.rules import Adam
-from surestep.split import Split, SplitSizes, TrainSet
+from surestep.split import Split, SplitSizes, TestSet, TrainSet
 from surestep.store import RunFolder
 from surestep.verify import verify
 
@@ -243,3 +244,23 @@ def test_tiny_runs_to_a_certificate_that_names_its_stock(tmp_path):
 def test_an_instance_is_few_numbers():
     theta = instance(draw(PROBLEM, 2, named_key(0, "data")), 0)
     assert theta.nbytes == 6 * 4
+
+
+def test_the_residual_rule_begins_at_a_common_start_and_so_do_its_informed_opponents():
+    start = CommonStartSettings(instances=6, steps=150)
+    config = dataclasses.replace(
+        TINY, rule="residual", problem=dataclasses.replace(TINY.problem, start=start)
+    )
+    experiment = problems.build(config)
+    thetas = TestSet.draw(experiment.problem, 6, 0).thetas
+    with jax.enable_x64(False):
+        rule = experiment.create_rule(named_key(0, "rule"))
+        assert experiment.informed is not None and experiment.teacher is None
+        informed = experiment.informed(rule)
+        assert set(informed) == {"Adam, common start", "L-BFGS, common start"}
+        adam = rollouts(Adam(0.01), experiment.problem, thetas, 3, 6).losses
+        same = rollouts(informed["Adam, common start"], experiment.problem, thetas, 3, 6).losses
+        mine = rollouts(rule, experiment.problem, thetas, 3, 6).losses
+    assert np.all(mine[:, 0] < adam[:, 0] / 100)
+    # Untrained, the rule is Adam from there (and returns its best point).
+    np.testing.assert_allclose(mine[:, 1:], np.minimum.accumulate(same, axis=1)[:, 1:], rtol=1e-4)

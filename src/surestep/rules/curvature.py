@@ -46,7 +46,11 @@ class LBFGS(Rule):
         search = memory[-1]
         oracle.spend(gradients=search.info.num_linesearch_steps)
         # The line search has just evaluated the point it ends in: nothing is evaluated twice.
-        return GradientState(state.x + change, search.value, search.grad, memory)
+        found = GradientState(state.x + change, search.value, search.grad, memory)
+        # Where products of gradients underflow, the direction is not a number; the line search
+        # then reports the loss that it began with, which is not that of the point it proposes.
+        sound = jnp.all(jnp.isfinite(found.x))
+        return jax.tree.map(lambda new, old: jnp.where(sound, new, old), found, state)
 
 
 class ConjugateState(State):

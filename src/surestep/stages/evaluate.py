@@ -9,7 +9,7 @@ measured with the problem's own loss.
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -203,12 +203,13 @@ def _timed(
     """Bring every instance to its target, first one by one, then side by side."""
     targets = jnp.asarray(wanted, jnp.result_type(float))
     arrays, rest = _split((rule, task.problem))
+    reach_one = _reach_one(rest, limit)
     thetas = [instance(data.thetas, i) for i in range(data.size)]
-    jax.block_until_ready(_reach_one(arrays, thetas[0], targets[0], rest, limit))
+    jax.block_until_ready(reach_one(arrays, thetas[0], targets[0]))
     seconds, ends = [], []
     for theta, target in zip(thetas, targets, strict=True):
         began = time.perf_counter()
-        end = jax.block_until_ready(_reach_one(arrays, theta, target, rest, limit))
+        end = jax.block_until_ready(reach_one(arrays, theta, target))
         seconds.append(time.perf_counter() - began)
         ends.append(end)
     batch = (rule, task.problem, data.thetas, targets, limit, task.block)
@@ -255,14 +256,22 @@ def _split(tree: Any) -> tuple[list[Any], tuple[Any, tuple[Any, ...]]]:
     return arrays, (structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
 
 
-@functools.partial(jax.jit, static_argnames=("rest", "limit"))
-def _reach_one(arrays: list[Any], theta: Any, accuracy: Any, rest: Any, limit: int) -> Reached:
-    # Plain jit on plain arrays: its dispatch takes microseconds, which matters next to a solve
-    # of a millisecond.
+@functools.lru_cache(maxsize=64)
+def _reach_one(rest: Any, limit: int) -> Callable[[list[Any], Any, Any], Reached]:
+    """The program that solves one instance, for rules and problems that differ in arrays alone.
+
+    Plain jit on plain arrays, made once: its dispatch takes microseconds, which matters next to a
+    solve of a fraction of a millisecond.
+    """
     structure, static = rest
-    leaves = [s if a is None else a for a, s in zip(arrays, static, strict=True)]
-    rule, problem = _typed(jax.tree.unflatten(structure, leaves))
-    return reach(rule, problem, theta, accuracy, limit)
+
+    @jax.jit
+    def solve(arrays: list[Any], theta: Any, accuracy: Any) -> Reached:
+        leaves = [s if a is None else a for a, s in zip(arrays, static, strict=True)]
+        rule, problem = _typed(jax.tree.unflatten(structure, leaves))
+        return reach(rule, problem, theta, accuracy, limit)
+
+    return solve
 
 
 def _typed(pair: Any) -> tuple[Rule, Problem]:
