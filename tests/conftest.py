@@ -2,13 +2,23 @@
 
 import contextlib
 import gc
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+# Compiled programs are shared by all processes of a test run: the first to import this makes the
+# folder, the others find it in their environment. JAX reads it when it is imported.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="surestep-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+
 import equinox as eqx
 import jax
-import pytest
 
 _MAPS = Path("/proc/self/maps")
 _MANY_MAPS = 25_000

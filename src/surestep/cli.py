@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from surestep.__about__ import __version__
+from surestep.compiled import keep_compiled_programs
 from surestep.errors import ConfigurationError, SurestepError
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments[0] not in commands:
             raise ConfigurationError(_no_command(arguments[0], tuple(commands)))
+        keep_compiled_programs()
         return commands[arguments[0]](arguments[1:])
     except SurestepError as error:
         print(f"surestep: {error}", file=sys.stderr)
