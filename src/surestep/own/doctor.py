@@ -58,7 +58,8 @@ def _kind(problem: Problem) -> str:
     data = ""
     if isinstance(problem, StockedProblem):
         data = f", on {count(problem.stock)} instances from data"
-    return f"{parts}, computed in {problem.precision}{data}"
+    bound = "" if problem.nonnegative else ", without a lower bound"
+    return f"{parts}{bound}, computed in {problem.precision}{data}"
 
 
 def examine(problem: Problem, seed: int = 0) -> list[str]:
@@ -238,10 +239,10 @@ def _short_run(problem: Problem, thetas: Theta) -> str:
             f"the loss is not finite after {when} small gradient steps on instance {bad}: guard "
             "logarithms, roots and divisions (jnp.where inside, not outside), or scale the data"
         )
-    if losses.min() < 0:
+    if problem.nonnegative and losses.min() < 0:
         raise ProblemError(
             f"the loss falls to {losses.min():.4g} within ten small steps, below its lower bound: "
-            "declare a bound that holds (lower=), or add a constant"
+            "declare a bound that holds (lower=), or lower=None if you know none"
         )
     before, after = losses[:, 0].mean(), losses[:, -1].mean()
     return f"ten small gradient steps take the mean loss from {before:.4g} to {after:.4g}"

@@ -17,9 +17,8 @@ from surestep.config import RunConfig
 from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
 from surestep.experiment import Experiment
-from surestep.goal import Goal
 from surestep.learning import Learned, learn
-from surestep.own.auto import experiment_for, goal_scale, pick, survey_of
+from surestep.own.auto import experiment_for, goal_for, pick, survey_of
 from surestep.own.doctor import examine
 from surestep.own.files import absolute, open_file, title
 from surestep.own.survey import Survey
@@ -233,7 +232,7 @@ def configure(problem: Problem, found: Survey, name: str, budget: float, seed: i
         name=name,
         preset="auto",
         problem=OwnSettings(tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6))),
-        goal=Goal(scale=float(f"{goal_scale(found):.3g}"), exponent=1.0),
+        goal=goal_for(problem, found),
         horizon=horizon,
         rule="auto",
         seed=seed,

@@ -43,7 +43,8 @@ problem = surestep.Problem.of(
     sample=sample,
     # thetas="data.npz",     # instead of sample: instances you have, one row each
     # penalty=surestep.proxes.L1(0.1),  # a part that is not smooth, or a constraint: Box(0, 1)
-    # lower=-10.0,           # a bound below which the loss never falls, if it can be negative
+    # lower=-10.0,           # a bound below which the loss never falls, if it can be negative;
+    #                          lower=None if you know none: fewer statements are then certified
 )
 '''
 

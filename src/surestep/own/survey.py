@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from surestep.errors import ProblemError
+from surestep.goal import at_start
 from surestep.oracle import Oracle
 from surestep.problem import (
     CompositeProblem,
@@ -54,6 +55,8 @@ class Survey:
     """Losses at the start."""
     minima: np.ndarray
     """Losses that the solver ended with."""
+    slopes: np.ndarray
+    """Norms of the gradients at the start."""
     root: np.ndarray
     """A root of the inverse of the mean Hessian at the solutions; a vector where that is large."""
     bias: np.ndarray
@@ -117,8 +120,9 @@ def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
         unit = float(np.sqrt(np.mean(moves[good] ** 2))) or 1.0
         bias, weights, exponents = _predictor(features[good], moves[good] / unit)
         return Survey(
-            points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima, root,
-            bias, weights, exponents, unit, data.sha256, fitted,
+            points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima,
+            np.asarray(_slopes(problem, data.thetas), np.float64), root, bias, weights, exponents,
+            unit, data.sha256, fitted,
         )  # fmt: skip
 
 
@@ -146,6 +150,11 @@ def _solve(
             found.append((np.asarray(progress.state.x, np.float64), before, starts))
     points, minima, starts = (np.concatenate(part)[:size] for part in zip(*found, strict=True))
     return points, minima, starts
+
+
+@eqx.filter_jit
+def _slopes(problem: Problem, thetas: Theta) -> Float[Array, " instance"]:
+    return jax.lax.map(lambda theta: at_start(problem, theta)[1], thetas)
 
 
 @eqx.filter_jit
