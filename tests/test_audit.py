@@ -38,7 +38,9 @@ from tiny import changed
 def test_no_statement_is_false_more_often_than_its_epsilon(name):
     outcomes = audit(FAMILIES[name](), repeats=2000)
     assert violations(outcomes) == []
-    assert {o.statement for o in outcomes} >= {"missing the goal", "sublevel", "all jointly"}
+    certain = {"missing the goal", "losses over iterations", "all jointly"}
+    more = {"sooner", "better"} if name == "negative minima" else {"sublevel"}
+    assert {o.statement for o in outcomes} >= certain | more
     assert all(o.repeats == 2000 for o in outcomes)
     # The bounds say something: they are not trivially true.
     assert sum(o.false for o in outcomes) > 0
