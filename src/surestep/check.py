@@ -37,12 +37,7 @@ def check_problem(problem: Problem, thetas: Theta, block: int) -> None:
     _refuse(name, values, np.isnan(values), "is not a number")
     _refuse(name, values, ~np.isfinite(values), "is infinite")
     if problem.nonnegative:
-        _refuse(
-            name,
-            values,
-            values < 0,
-            "is negative, and losses must be at least 0 unless no lower bound is declared",
-        )
+        _refuse(name, values, values < 0, "is negative, and losses must be at least 0")
     _refuse(name, values, ~finite, "has a gradient that is not finite")
     if not moving.any():
         raise ProblemError(

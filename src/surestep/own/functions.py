@@ -184,7 +184,8 @@ def as_arrays(tree: Any, precision: str, what: str = "there is") -> Any:
                 f"{what} a {type(leaf).__name__}, where arrays of numbers are needed"
             ) from error
         floating = jnp.issubdtype(array.dtype, jnp.floating)
-        return array.astype(precision) if floating else array
+        # A Python number has no type of its own, and a program compiled for it serves no array.
+        return array.astype(precision if floating else array.dtype)
 
     with jax.enable_x64(precision == "float64"):
         return jax.tree.map(convert, tree)
