@@ -6,6 +6,7 @@ inverse of the mean Hessian for the metric. Opponents are given the same where t
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment, External
 from surestep.goal import Goal
 from surestep.own.functions import CompositeFunctionProblem
-from surestep.own.survey import Survey, solve_minima, survey
+from surestep.own.survey import Survey, quasi_newton_in, solve_minima, survey, surveyed_instances
 from surestep.problem import Point, Problem, ProximableSmooth, Theta, working_precision
 from surestep.proxes import Box
 from surestep.rule import Rule
@@ -32,12 +33,12 @@ from surestep.rules import (
     GradientDescent,
     LearnedFista,
     LearnedSplitting,
-    MetricQuasiNewton,
     Nesterov,
     Predicted,
     ProximalGradient,
     SafeguardSettings,
 )
+from surestep.signature import point_form, theta_form
 from surestep.split import PriorSet
 
 SURVEYED = 256
@@ -60,7 +61,16 @@ class Picked:
 
 def survey_of(problem: Problem, prior_size: int, seed: int) -> Survey:
     """The survey that a run with this seed is built on."""
-    return survey(problem, PriorSet.draw(problem, min(prior_size, SURVEYED), seed))
+    with working_precision(problem):
+        size = start_size(problem)
+    most = surveyed_instances(size, min(prior_size, SURVEYED))
+    return survey(problem, PriorSet.draw(problem, most, seed))
+
+
+def start_size(problem: Problem) -> int:
+    """How many numbers x has; nothing is drawn."""
+    form = point_form(problem, theta_form(problem))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))
 
 
 def pick(problem: Problem, found: Survey, guard: SafeguardSettings) -> Picked:
@@ -78,10 +88,9 @@ def pick(problem: Problem, found: Survey, guard: SafeguardSettings) -> Picked:
             words = "FISTA with restart and learned steps"
         else:
             root = jnp.asarray(found.root, problem.precision)
-            inner = MetricQuasiNewton.of(root, first=10 * found.unit * found.dimension**0.5)
+            inner = quasi_newton_in(root, found.shape, 10 * found.unit * found.dimension**0.5)
             fallback = GradientDescent(step)
-            kind = "matrix" if found.root.ndim == 2 else "diagonal"
-            words = f"L-BFGS's direction in a learned metric (a {kind})"
+            words = f"L-BFGS's direction in a learned metric ({_kind(found)})"
         rule = Predicted(
             guard.around(inner, fallback),
             jnp.asarray(found.bias, problem.precision),
@@ -97,6 +106,16 @@ def pick(problem: Problem, found: Survey, guard: SafeguardSettings) -> Picked:
         )
         words = f"{words}, inside a safeguard, from a start that is {from_what}"
         return Picked(words, rule, fallback)
+
+
+def _kind(found: Survey) -> str:
+    """What the metric is."""
+    if found.shape:
+        shape = " x ".join(map(str, found.shape))
+        return f"a diagonal for the cosines of pictures of {shape}"
+    if found.root.ndim == 2:
+        return "a matrix"
+    return f"a diagonal, because a matrix of {found.dimension} numbers squared would be too large"
 
 
 def experiment_for(

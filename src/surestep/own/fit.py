@@ -21,7 +21,7 @@ from surestep.learning import Learned, learn
 from surestep.own.auto import experiment_for, goal_for, pick, survey_of
 from surestep.own.doctor import examine
 from surestep.own.files import absolute, open_file, title
-from surestep.own.survey import Survey
+from surestep.own.survey import Survey, side_by_side
 from surestep.problem import (
     ROLES,
     Problem,
@@ -236,7 +236,7 @@ def configure(problem: Problem, found: Survey, name: str, budget: float, seed: i
         horizon=horizon,
         rule="auto",
         seed=seed,
-        block=_BLOCK,
+        block=side_by_side(found.dimension, _BLOCK),
         sizes=sizes,
         constraint=_constraint(sizes.validation),
         guard=guard,
@@ -281,7 +281,8 @@ def _horizon(problem: Problem, rule: Rule, data: PriorSet, found: Survey) -> tup
         losses, took = np.zeros(0), 0.0
         for _ in range(2):
             began = time.monotonic()
-            shown = rollouts(rule, problem, others, _LONGEST, data.size - found.fitted)
+            beside = side_by_side(found.dimension, data.size - found.fitted)
+            shown = rollouts(rule, problem, others, _LONGEST, beside)
             losses = np.asarray(shown.losses, np.float64)
             took = time.monotonic() - began
     close = losses <= (found.minima[found.fitted :] + 1e-6 * found.gap)[:, None]
