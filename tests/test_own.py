@@ -16,7 +16,7 @@ from surestep.own import fit as fitting
 from surestep.own import programs
 from surestep.own.auto import experiment_for, goal_scale, pick
 from surestep.own.doctor import examine
-from surestep.own.fit import configure, fit, seconds, sizes_for
+from surestep.own.fit import configure, fit, seconds, sizes_for, too_short
 from surestep.own.starter import write_starter
 from surestep.own.survey import survey
 from surestep.planning import CertifySettings
@@ -246,6 +246,11 @@ def test_more_time_is_more_training(surveyed, monkeypatch):
     long = configure(QUADRATIC, surveyed, "quadratic", 600.0, 0)
     assert long.locate.steps > short.locate.steps
     assert long.population.members > short.population.members
+    # Compiling was measured, and a budget that is less than that is said to be.
+    assert 0 < short.problem.shortest < 600
+    slow = dataclasses.replace(short, problem=dataclasses.replace(short.problem, shortest=90.0))
+    assert "about 90 s however little it learns" in too_short(slow, 10.0)
+    assert too_short(slow, 90.0) == ""
     for config in (short, long):
         config.validate()
         assert config.horizon == 5

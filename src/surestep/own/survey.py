@@ -7,6 +7,7 @@ at the prior set alone, so whatever is chosen by it can be certified.
 
 import dataclasses
 import math
+import time
 
 import equinox as eqx
 import jax
@@ -81,6 +82,8 @@ class Survey:
     """The fingerprint of the instances."""
     fitted: int
     """Metric and predictor were computed from so many of the instances, the first ones."""
+    seconds: float = 0.0
+    """What the survey took."""
 
     @property
     def gap(self) -> float:
@@ -104,6 +107,7 @@ def solve_minima(problem: Problem, found: Survey, thetas: Theta) -> np.ndarray:
 def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
     """Look at the instances of a prior set."""
     composite = isinstance(problem, CompositeProblem)
+    began = time.monotonic()
     with working_precision(problem):
         first = jax.vmap(lambda theta: ravel_pytree(problem.start(theta))[0])(data.thetas)
         block = side_by_side(first.shape[1], _even(data.size, block))
@@ -141,7 +145,7 @@ def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
         return Survey(
             points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima,
             np.asarray(_slopes(problem, data.thetas), np.float64), root, shape, bias, weights,
-            exponents, unit, data.sha256, fitted,
+            exponents, unit, data.sha256, fitted, time.monotonic() - began,
         )  # fmt: skip
 
 
