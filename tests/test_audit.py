@@ -145,10 +145,10 @@ def test_one_epsilon_spent_on_several_statements_is_caught(monkeypatch):
         def plan(self, size, epsilon):
             plan = AuditFamily.plan(self, size, epsilon)
             names = tuple(f"opponent {i}" for i in range(10))
+            target = self.target
+            assert target is not None
             claims = tuple(
-                Claim(
-                    f"faster than {n}", "faster", "binomial", tolerances=(self.target,), opponent=n
-                )
+                Claim(f"faster than {n}", "faster", "binomial", tolerances=(target,), opponent=n)
                 for n in names
             )
             shares = budget.divide(epsilon, {c.name: 1.0 for c in claims}).shares

@@ -134,8 +134,8 @@ def too_short(config: Config, budget: float) -> str:
     if budget >= shortest:
         return ""
     return (
-        f"this run takes about {shortest:.0f} s however little it learns, most of it compiling: the "
-        f"budget of {budget:g} s will be exceeded"
+        f"this run takes about {shortest:.0f} s however little it learns, most of it compiling: "
+        f"the budget of {budget:g} s will be exceeded"
     )
 
 
