@@ -38,7 +38,9 @@ from tiny import changed
 def test_no_statement_is_false_more_often_than_its_epsilon(name):
     outcomes = audit(FAMILIES[name](), repeats=2000)
     assert violations(outcomes) == []
-    assert {o.statement for o in outcomes} >= {"missing the goal", "sublevel", "all jointly"}
+    certain = {"missing the goal", "losses over iterations", "all jointly"}
+    more = {"sooner", "better"} if name == "negative minima" else {"sublevel"}
+    assert {o.statement for o in outcomes} >= certain | more
     assert all(o.repeats == 2000 for o in outcomes)
     # The bounds say something: they are not trivially true.
     assert sum(o.false for o in outcomes) > 0
@@ -143,10 +145,10 @@ def test_one_epsilon_spent_on_several_statements_is_caught(monkeypatch):
         def plan(self, size, epsilon):
             plan = AuditFamily.plan(self, size, epsilon)
             names = tuple(f"opponent {i}" for i in range(10))
+            target = self.target
+            assert target is not None
             claims = tuple(
-                Claim(
-                    f"faster than {n}", "faster", "binomial", tolerances=(self.target,), opponent=n
-                )
+                Claim(f"faster than {n}", "faster", "binomial", tolerances=(target,), opponent=n)
                 for n in names
             )
             shares = budget.divide(epsilon, {c.name: 1.0 for c in claims}).shares

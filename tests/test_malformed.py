@@ -131,6 +131,32 @@ CASES = {
         "def loss(x, theta):\n    return jnp.sum((x - theta) ** 2) + np.random.rand()\n" + OF + ")",
         "returns another number when it is called again",
     ),
+    # What would be compiled again and again, or for hours
+    "a sample that remembers": Malformed(
+        "made = []\ndef sample(key):\n    made.append(1)\n"
+        "    return jax.random.normal(key, (2 + len(made) % 2,))\n" + OF + ")",
+        "another instance (or one of another shape or type) when it is called again",
+    ),
+    "a loss that remembers": Malformed(
+        "seen = []\ndef loss(x, theta):\n    seen.append(1)\n"
+        "    return jnp.sum((x - theta) ** 2) + len(seen) * (x[0] - x[0])\n" + OF + ")",
+        "loss becomes another program each time it is traced",
+    ),
+    "a shape that depends on the instance": Malformed(
+        OF.replace("np.zeros(3)", "lambda theta: jnp.zeros(3 + int(theta[0] > 9))") + ")",
+        "start fails (bad.py, line 8): it decides with Python",
+    ),
+    "a callback": Malformed(
+        "def loss(x, theta):\n    out = jax.ShapeDtypeStruct((), x.dtype)\n"
+        "    return jax.pure_callback(lambda a: np.sum(np.asarray(a) ** 2), out, x - theta)\n"
+        + OF + ")",
+        "it calls back into Python (jax.pure_callback), which cannot be differentiated",
+    ),
+    "a loop of ten thousand turns": Malformed(
+        "def loss(x, theta):\n    total = jnp.sum((x - theta) ** 2)\n"
+        "    for _ in range(10001):\n        total = total * 0.999\n    return total\n" + OF + ")",
+        "of them from bad.py, line 11: Python loops are laid out turn by turn",
+    ),
     # The start
     "whole numbers": Malformed(
         OF.replace("np.zeros(3)", "np.zeros(3, int)") + ")", "must hold floating-point numbers"

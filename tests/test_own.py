@@ -13,8 +13,10 @@ from surestep.commands import fresh_instances
 from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle
 from surestep.own import fit as fitting
+from surestep.own import programs
 from surestep.own.auto import experiment_for, goal_scale, pick
-from surestep.own.fit import configure, fit, seconds, sizes_for
+from surestep.own.doctor import examine
+from surestep.own.fit import configure, fit, seconds, sizes_for, too_short
 from surestep.own.starter import write_starter
 from surestep.own.survey import survey
 from surestep.planning import CertifySettings
@@ -194,6 +196,43 @@ def test_a_goal_that_all_minima_meet(surveyed):
         goal_scale(stuck)
 
 
+class Untyped(Problem):
+    """Its instances hold a number without a type of its own."""
+
+    def sample(self, key):
+        return {"a": jax.random.normal(key, (2,)), "b": jnp.asarray(0.5)}
+
+    def start(self, theta):
+        return jnp.zeros(2)
+
+    def loss(self, x, theta):
+        jax.debug.callback(lambda: None)
+        return jnp.sum((theta["b"] * x - theta["a"]) ** 2)
+
+
+def test_what_is_slow_is_said_in_words():
+    notes = " ".join(examine(Untyped()))
+    assert "compiled again for instances that do not come from sample: a number in theta" in notes
+    assert "loss prints or calls back while it runs (jax.debug)" in notes
+    plain = " ".join(examine(QUADRATIC))
+    assert "compiled again" not in plain and "operations" not in plain
+
+
+def test_a_long_program_is_found_before_it_is_compiled():
+    def turns(x, number):
+        for _ in range(number):
+            x = 0.5 * x + 1.0
+        return jnp.sum(x)
+
+    (note,) = programs.notes("loss", programs.program(lambda x: turns(x, 600), jnp.ones(2)))
+    assert "loss is a program of 1201 operations, 1200 of them from test_own.py, line" in note
+    looped = programs.program(
+        lambda x: jax.lax.fori_loop(0, 600, lambda _, y: 0.5 * y + 1.0, x), jnp.ones(2)
+    )
+    assert programs.notes("loss", looped) == []
+    assert {"mul", "add"} <= {one.primitive.name for one in programs.operations(looped)}
+
+
 def test_budgets():
     assert [seconds(text) for text in ("90s", "10m", "0.5h", 30)] == [90, 600, 1800, 30]
     for wrong in ("ten", "5", "3d", "1s", float("nan"), -3):
@@ -207,6 +246,11 @@ def test_more_time_is_more_training(surveyed, monkeypatch):
     long = configure(QUADRATIC, surveyed, "quadratic", 600.0, 0)
     assert long.locate.steps > short.locate.steps
     assert long.population.members > short.population.members
+    # Compiling was measured, and a budget that is less than that is said to be.
+    assert 0 < short.problem.shortest < 600
+    slow = dataclasses.replace(short, problem=dataclasses.replace(short.problem, shortest=90.0))
+    assert "about 90 s however little it learns" in too_short(slow, 10.0)
+    assert too_short(slow, 90.0) == ""
     for config in (short, long):
         config.validate()
         assert config.horizon == 5

@@ -99,10 +99,11 @@ def learned_rules():
             0.1,
         ),
         filled(rules.LearnedFista.around, rules.FistaWithRestart(0.1), times=4),
+        rules.CosineQuasiNewton.of(jnp.linspace(1.0, 2.0, 24), (8, 3), first=2.0),
     ]
 
 
-@pytest.mark.parametrize("index", range(17))
+@pytest.mark.parametrize("index", range(18))
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]
     packed = pack(rule)

@@ -38,10 +38,12 @@ class AuditFamily:
     """One entry for every kind, in the place of instances."""
     log_prior: Float[np.ndarray, " sample"]
     tolerances: tuple[float, ...]
-    target: float
-    """The loss whose first hit is compared with the opponent's."""
+    target: float | None
+    """The loss whose first hit is compared with the opponent's; none: every instance's goal."""
     constant: float
-    """Where losses are clipped."""
+    """Where losses are clipped; if they may be negative: how far above the opponent's they may be.
+    """
+    nonnegative: bool = True
 
     @property
     def second_moment(self) -> float:
@@ -50,25 +52,9 @@ class AuditFamily:
 
     def plan(self, size: int, epsilon: float) -> Plan:
         """All claims there are, with the shares of a real run."""
-        claims = (
-            Claim("missing the goal", "goal", "binomial"),
-            Claim("share of the goal", "ratio", "chernoff"),
-            Claim("share of the goal, kl", "ratio", "pac-bayes-kl"),
-            Claim("loss, clipped", "clipped", "chernoff", constant=self.constant),
-            Claim(
-                "losses over iterations",
-                "levels",
-                "binomial",
-                iterations=ITERATIONS[1:],
-                tolerances=self.tolerances,
-                quantiles=QUANTILES,
-            ),
-            Claim("sublevel", "sublevel", "binomial", constant=self.second_moment),
-            Claim("faster", "faster", "binomial", tolerances=(self.target,), opponent="other"),
-            Claim("advantage", "advantage", "chernoff", opponent="other"),
-            Claim("the user's own", "statistic", "chernoff", opponent="own"),
-        )
-        centre = np.sqrt(2 * size * np.log(20 / epsilon) / self.second_moment)
+        claims = self._claims() if self.nonnegative else self._claims_without_bound()
+        moment = self.second_moment if self.nonnegative else 1.0
+        centre = np.sqrt(2 * size * np.log(20 / epsilon) / moment)
         return Plan(
             epsilon=epsilon,
             shares=divide(epsilon, {c.name: SHARES[c.kind] for c in claims}).shares,
@@ -80,6 +66,39 @@ class AuditFamily:
             lambdas=tuple(geometric_lambdas(float(centre), 10.0, 20).tolist()),
             opponents=("other",),
             statistics=("own",),
+        )
+
+    def _claims(self) -> tuple[Claim, ...]:
+        assert self.target is not None
+        return (
+            Claim("missing the goal", "goal", "binomial"),
+            Claim("share of the goal", "ratio", "chernoff"),
+            Claim("share of the goal, kl", "ratio", "pac-bayes-kl"),
+            Claim("loss, clipped", "clipped", "chernoff", constant=self.constant),
+            self._levels(),
+            Claim("sublevel", "sublevel", "binomial", constant=self.second_moment),
+            Claim("faster", "faster", "binomial", tolerances=(self.target,), opponent="other"),
+            Claim("advantage", "advantage", "chernoff", opponent="other"),
+            Claim("the user's own", "statistic", "chernoff", opponent="own"),
+        )
+
+    def _claims_without_bound(self) -> tuple[Claim, ...]:
+        return (
+            Claim("missing the goal", "goal", "binomial"),
+            self._levels(),
+            Claim("sooner", "sooner", "binomial", opponent="other"),
+            Claim("better", "better", "binomial", constant=self.constant, opponent="other"),
+            Claim("the user's own", "statistic", "chernoff", opponent="own"),
+        )
+
+    def _levels(self) -> Claim:
+        return Claim(
+            "losses over iterations",
+            "levels",
+            "binomial",
+            iterations=ITERATIONS[1:],
+            tolerances=self.tolerances,
+            quantiles=QUANTILES,
         )
 
     def draw(self, random: np.random.Generator, size: int) -> Evidence:
@@ -105,13 +124,14 @@ def _family(
     losses: np.ndarray,
     thresholds: np.ndarray,
     opponent: np.ndarray,
-    target: float,
+    target: float | None,
     constant: float,
+    nonnegative: bool = True,
 ) -> AuditFamily:
     """Fill in first hits (one gradient an iteration) from losses at all iterations."""
 
     def hits(paths: np.ndarray) -> np.ndarray:
-        below = paths <= target
+        below = paths <= (thresholds[:, None] if target is None else target)
         first = np.argmax(below, axis=-1).astype(float)
         return np.where(below.any(axis=-1), first, np.inf)[..., None]
 
@@ -122,7 +142,7 @@ def _family(
         opponent_losses=opponent[None, :, ITERATIONS[-1]],
         opponent_hits=hits(opponent)[None],
         # A user's statistic: the last loss, cut off and scaled.
-        statistics=np.minimum(losses[:, :, -1:], 0.3) / 0.3,
+        statistics=np.clip(losses[:, :, -1:], 0.0, 0.3) / 0.3,
     )
     spread = np.quantile(losses[:, :, 1:], [0.1, 0.4, 0.7, 0.95], method="nearest")
     return AuditFamily(
@@ -133,6 +153,7 @@ def _family(
         tolerances=tuple(sorted({float(v) for v in spread if np.isfinite(v)}, reverse=True)),
         target=target,
         constant=constant,
+        nonnegative=nonnegative,
     )
 
 
@@ -179,10 +200,28 @@ def heavy_tails(samples: int = 8) -> AuditFamily:
     return _family("heavy tails", np.ones(kinds), losses, np.full(kinds, 0.5), opponent, 0.02, 1.0)
 
 
+def negative_minima() -> AuditFamily:
+    """Gradient descent on `theta x^2 / 2 - b x` from 1: minima of `-b^2 / (2 theta)`, unknown."""
+    theta, b = (one.ravel() for one in np.meshgrid(np.linspace(0.5, 4, 40), np.linspace(-3, 3, 20)))
+    k = np.arange(ITERATIONS[-1] + 1)
+
+    def paths(step: float) -> np.ndarray:
+        least, away = -0.5 * b**2 / theta, 1 - b / theta
+        gap = 0.5 * theta[:, None] * away[:, None] ** 2 * (1 - step * theta[:, None]) ** (2 * k)
+        return least[:, None] + gap
+
+    losses = np.stack([paths(step) for step in (0.3, 0.45, 0.52)])
+    thresholds = losses[0, :, 0] - 0.13 * (theta - b) ** 2
+    return _family(
+        "negative minima", np.ones(theta.size), losses, thresholds, paths(0.35), None, 1e-3, False
+    )
+
+
 FAMILIES: Mapping[str, Callable[[], AuditFamily]] = {
     "scalar quadratics": scalar_quadratics,
     "Bernoulli failures": bernoulli_failures,
     "heavy tails": heavy_tails,
+    "negative minima": negative_minima,
 }
 
 

@@ -12,7 +12,9 @@ from surestep.problem import Problem, Theta, count, instance, name_of
 
 
 def check_problem(problem: Problem, thetas: Theta, block: int) -> None:
-    """Refuse a problem whose loss is not a finite, non-negative scalar that depends on x.
+    """Refuse a problem whose loss is not a finite scalar that depends on x.
+
+    It must not be negative either, unless the problem says that it may be.
 
     Every instance of the set is looked at, at the problem's start.
     """
@@ -34,7 +36,8 @@ def check_problem(problem: Problem, thetas: Theta, block: int) -> None:
     values, finite, moving = map(np.asarray, _at_start(problem, thetas, min(block, count(thetas))))
     _refuse(name, values, np.isnan(values), "is not a number")
     _refuse(name, values, ~np.isfinite(values), "is infinite")
-    _refuse(name, values, values < 0, "is negative, and losses must be at least 0")
+    if problem.nonnegative:
+        _refuse(name, values, values < 0, "is negative, and losses must be at least 0")
     _refuse(name, values, ~finite, "has a gradient that is not finite")
     if not moving.any():
         raise ProblemError(

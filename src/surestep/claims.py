@@ -20,9 +20,22 @@ from surestep.goal import reached
 from surestep.records import to_json
 from surestep.split import fingerprint
 
-Kind = Literal["goal", "ratio", "clipped", "levels", "sublevel", "faster", "advantage", "statistic"]
+Kind = Literal[
+    "goal",
+    "ratio",
+    "clipped",
+    "levels",
+    "sublevel",
+    "faster",
+    "advantage",
+    "statistic",
+    "sooner",
+    "better",
+]
 
-BINARY: tuple[Kind, ...] = ("goal", "levels", "faster")
+BINARY: tuple[Kind, ...] = ("goal", "levels", "faster", "sooner", "better")
+BOUNDED: tuple[Kind, ...] = ("ratio", "clipped", "sublevel", "advantage")
+"""Claims about the size of losses, which hold only where losses are never negative."""
 EARLIER = "earlier certificates"
 """The ledger's name for what was spent on the same train instances before."""
 DECADES = 3.0
@@ -37,7 +50,8 @@ class Claim:
     kind: Kind
     form: Form
     constant: float = 0.0
-    """`clipped`: where losses are clipped. `sublevel`: the declared second moment of the goal."""
+    """`clipped`: where losses are clipped. `sublevel`: the declared second moment of the goal.
+    `better`: how far above the opponent's a loss may be."""
     iterations: tuple[int, ...] = ()
     """`levels`: after how many iterations."""
     tolerances: tuple[float, ...] = ()
@@ -45,7 +59,7 @@ class Claim:
     quantiles: tuple[float, ...] = ()
     """`levels`: for which shares of new instances a loss is certified, whatever it turns out."""
     opponent: str = ""
-    """`faster` and `advantage`: against whom. `statistic`: which."""
+    """`faster`, `advantage`, `sooner` and `better`: against whom. `statistic`: which."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +95,21 @@ class Plan:
         """The losses whose first hit must be observed."""
         wanted = {t for claim in self.claims if claim.kind == "faster" for t in claim.tolerances}
         return tuple(sorted(wanted, reverse=True))
+
+    @property
+    def hits_goal(self) -> bool:
+        """Whether the first hit of every instance's goal must be observed; it is the last one."""
+        return any(claim.kind == "sooner" for claim in self.claims)
+
+    @property
+    def hits(self) -> int:
+        """How many first hits are observed."""
+        return len(self.hit_tolerances) + self.hits_goal
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it was made for losses that are never negative."""
+        return any(claim.kind in BOUNDED for claim in self.claims)
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -128,7 +157,7 @@ def values(
         shown = np.moveaxis(evidence.losses[:, :, at], 2, 0)
         above = shown[:, None] > np.asarray(claim.tolerances)[:, None, None]
         return _numbers(above.reshape(-1, *final.shape))
-    if claim.kind in ("faster", "advantage"):
+    if claim.kind in ("faster", "advantage", "sooner", "better"):
         return _against(claim, plan, evidence)[None]
     if claim.kind == "statistic":
         return evidence.statistics[:, :, plan.statistics.index(claim.opponent)][None]
@@ -137,18 +166,29 @@ def values(
 
 def _against(claim: Claim, plan: Plan, evidence: Evidence) -> Float[np.ndarray, "sample instance"]:
     opponent = plan.opponents.index(claim.opponent)
-    if claim.kind == "faster":
-        column = plan.hit_tolerances.index(claim.tolerances[0])
+    if claim.kind in ("faster", "sooner"):
+        column = _column(claim, plan)
         ours = evidence.hits[:, :, column]
         theirs = evidence.opponent_hits[opponent, :, column]
         return _numbers(~(np.isfinite(ours) & (ours <= theirs)))
+    if claim.kind == "better":
+        final = evidence.losses[:, :, -1]
+        allowed = evidence.opponent_losses[opponent] + claim.constant
+        return _numbers(~(np.isfinite(final) & (final <= allowed)))
     gained = _decades(evidence.opponent_losses[opponent]) - _decades(evidence.losses[:, :, -1])
     return 0.5 - 0.5 * np.clip(gained / DECADES, -1.0, 1.0)
 
 
+def _column(claim: Claim, plan: Plan) -> int:
+    """Where the first hits that a race is about are found."""
+    return (
+        plan.hits - 1 if claim.kind == "sooner" else plan.hit_tolerances.index(claim.tolerances[0])
+    )
+
+
 def ties(claim: Claim, plan: Plan, evidence: Evidence, sample: int) -> int:
     """On how many instances both reached the loss with equally many gradient evaluations."""
-    column = plan.hit_tolerances.index(claim.tolerances[0])
+    column = _column(claim, plan)
     ours = evidence.hits[sample, :, column]
     theirs = evidence.opponent_hits[plan.opponents.index(claim.opponent), :, column]
     return int(np.sum(np.isfinite(ours) & (ours == theirs)))

@@ -152,7 +152,7 @@ def _run_file(spec: str, out: Path | None, arguments: list[str]) -> int:
     known, rest = parser.parse_known_args(arguments)
     from surestep import problems  # noqa: PLC0415
     from surestep.own.files import absolute, title  # noqa: PLC0415
-    from surestep.own.fit import configure_file, seconds  # noqa: PLC0415
+    from surestep.own.fit import configure_file, seconds, too_short  # noqa: PLC0415
     from surestep.store import RunFolder  # noqa: PLC0415
 
     if not 0 <= known.seed < 2**31:
@@ -169,6 +169,8 @@ def _run_file(spec: str, out: Path | None, arguments: list[str]) -> int:
     else:
         _reporter().say(f"{title(spec)}: solving a few instances to see what suits them")
         config = configure_file(spec, budget, known.seed)
+        if warning := too_short(config, budget):
+            _reporter().say(f"{title(spec)}: {warning}")
     return _carry_out(_overridden(config, rest), folder)
 
 

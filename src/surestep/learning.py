@@ -127,6 +127,12 @@ def learn(
             "training.distances counts losses from the minima of the prior set's instances, and "
             f"the problem {config.name} has no solver for them"
         )
+    config.goal.require_fit(experiment.problem)
+    if not (experiment.problem.nonnegative or config.training.distances):
+        raise ConfigurationError(
+            "losses that may be negative are trained on by their distances from the minima of the "
+            "prior set's instances: set training.distances"
+        )
     baselines = _shown_baselines(config, experiment)
     baselines |= choose_opponents(config.certify, experiment)
     report = report or Silence()

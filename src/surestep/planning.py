@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import rankdata
 
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.family import geometric_lambdas
@@ -28,6 +29,8 @@ SHARES: dict[Kind, float] = {
     "faster": 0.5,
     "advantage": 0.5,
     "statistic": 1.0,
+    "sooner": 0.5,
+    "better": 0.5,
 }
 """How epsilon is divided: in proportion to these weights, over the claims that are made."""
 
@@ -86,8 +89,11 @@ def plan_certificate(
     charged: float = 0.0,
     statistics: Sequence[str] = (),
     pool: str = "",
+    nonnegative: bool = True,
 ) -> Plan:
     """Fix all that will be certified. `start_losses` are the prior set's, at the start.
+
+    Where losses may be negative, only what needs no bound is claimed.
 
     `charged` is what earlier certificates from the same train instances have spent: the ledger
     begins with it, and all statements together, old and new, are false with at most the sum.
@@ -99,7 +105,12 @@ def plan_certificate(
             f"{settings.epsilon:g} more nothing would be certain"
         )
     kept = kept_iterations(horizon, settings.iterations)
-    claims = _claims(settings, horizon, prior, start_losses, opponents, goal_second_moment, kept)
+    if nonnegative:
+        claims = _claims(
+            settings, horizon, prior, start_losses, opponents, goal_second_moment, kept
+        )
+    else:
+        claims = _claims_without_bound(settings, horizon, prior, start_losses, opponents, kept)
     claims += [Claim(name, "statistic", settings.form, opponent=name) for name in statistics]
     names = [claim.name for claim in claims]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -109,7 +120,7 @@ def plan_certificate(
         )
     ledger = divide(settings.epsilon, {claim.name: SHARES[claim.kind] for claim in claims})
     before = (Share(EARLIER, charged),) if charged else ()
-    log_prior = bet(prior.log_prior, favourite(prior), settings.stake)
+    log_prior = bet(prior.log_prior, favourite(prior, nonnegative), settings.stake)
     return Plan(
         epsilon=settings.epsilon + charged,
         shares=(*before, *ledger.shares),
@@ -118,7 +129,7 @@ def plan_certificate(
         iterations=kept,
         train_size=train_size,
         log_prior=tuple(log_prior.tolist()),
-        lambdas=tuple(prior_lambdas(settings, prior, train_size).tolist()),
+        lambdas=tuple(prior_lambdas(settings, prior, train_size, nonnegative).tolist()),
         opponents=tuple(opponents),
         statistics=tuple(statistics),
         pool=pool,
@@ -146,6 +157,7 @@ def plan_run(
         charged=charged,
         statistics=list(experiment.statistics),
         pool=experiment.pool,
+        nonnegative=task.problem.nonnegative,
     )
 
 
@@ -166,9 +178,6 @@ def _claims(
     def form(kind: Kind) -> Form:
         return "binomial" if kind in BINARY else settings.form
 
-    number = settings.level_iterations
-    wanted = [round((i + 1) * horizon / number) for i in range(number)]
-    at = sorted({min(kept, key=lambda k, w=w: abs(k - w)) for w in wanted} - {0})
     claims = [
         Claim("missing the goal", "goal", form("goal")),
         Claim("share of the goal", "ratio", form("ratio")),
@@ -182,7 +191,7 @@ def _claims(
             "losses over iterations",
             "levels",
             form("levels"),
-            iterations=tuple(at),
+            iterations=_level_iterations(settings, horizon, kept),
             tolerances=_tolerances(settings, prior, start_losses),
             quantiles=QUANTILES,
         ),
@@ -208,13 +217,61 @@ def _claims(
     return claims
 
 
-def favourite(prior: Sampled) -> int:
+def _claims_without_bound(
+    settings: CertifySettings,
+    horizon: int,
+    prior: Sampled,
+    start_losses: Float[np.ndarray, " instance"],
+    opponents: Sequence[str],
+    kept: tuple[int, ...],
+) -> list[Claim]:
+    """Claims whose values are 0 or 1, whatever losses are: they compare, and measure nothing."""
+    best = prior.prior_losses[favourite(prior, nonnegative=False)]
+    ended = best[np.isfinite(best)]
+    high = float(np.median(start_losses))
+    low = min(high, float(np.quantile(ended, 0.05))) if ended.size else high
+    claims = [
+        Claim("missing the goal", "goal", "binomial"),
+        Claim(
+            "losses over iterations",
+            "levels",
+            "binomial",
+            iterations=_level_iterations(settings, horizon, kept),
+            tolerances=tuple(np.unique(np.linspace(high, low, settings.levels))[::-1].tolist()),
+            quantiles=QUANTILES,
+        ),
+    ]
+    # Two who have both arrived differ by rounding, which is nobody's merit.
+    gained = float(np.median(start_losses - best))
+    slack = _short(1e-6 * gained) if np.isfinite(gained) and gained > 0 else 0.0
+    for name in opponents:
+        claims += [
+            Claim(f"sooner than {name}", "sooner", "binomial", opponent=name),
+            Claim(f"better than {name}", "better", "binomial", constant=slack, opponent=name),
+        ]
+    return claims
+
+
+def _level_iterations(
+    settings: CertifySettings, horizon: int, kept: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The iterations at which losses are certified, evenly spaced, the horizon among them."""
+    number = settings.level_iterations
+    wanted = [round((i + 1) * horizon / number) for i in range(number)]
+    return tuple(sorted({min(kept, key=lambda k, w=w: abs(k - w)) for w in wanted} - {0}))
+
+
+def favourite(prior: Sampled, nonnegative: bool = True) -> int:
     """The sample to bet on: smallest losses on the prior set, on a logarithmic scale.
 
-    Every miss weighs as much as all losses being ten times larger. Betting decides how tight
-    certificates are, never whether they hold.
+    Every miss weighs as much as all losses being ten times larger. Where losses may be negative,
+    samples are ranked on every instance, and a miss weighs more than any rank. Betting decides how
+    tight certificates are, never whether they hold.
     """
     misses = np.sum(~reached(prior.prior_losses, prior.prior_thresholds), axis=1)
+    if not nonnegative:
+        ranks = rankdata(prior.prior_losses, method="min", axis=0).mean(axis=1)
+        return int(np.argmin(misses + (ranks - 1) / len(ranks)))
     sizes = np.mean(np.log10(np.clip(prior.prior_losses, 1e-30, 1e30)), axis=1)
     return int(np.argmin(sizes + misses))
 
@@ -242,12 +299,16 @@ def _short(value: float) -> float:
 
 
 def prior_lambdas(
-    settings: CertifySettings, prior: Sampled, size: int
+    settings: CertifySettings, prior: Sampled, size: int, nonnegative: bool = True
 ) -> Float[np.ndarray, " lambda"]:
-    """A geometric set around the lambda that would be best if the prior set were the train set."""
+    """A geometric set around the lambda that would be best if the prior set were the train set.
+
+    Where losses may be negative the posterior weighs misses, whose second moment is at most 1.
+    """
     good = reached(prior.prior_losses, prior.prior_thresholds)
     squares = np.mean(np.where(good, prior.prior_thresholds**2, 0.0), axis=1)
     moment = float(np.exp(prior.log_prior) @ (squares / prior.probabilities**2))
+    moment = moment if nonnegative else 1.0
     price = np.log(settings.lambdas / settings.epsilon)
     centre = np.sqrt(2 * size * price / moment) if moment > 0 else 1.0
     return geometric_lambdas(float(centre), settings.lambda_ratio, settings.lambdas)

@@ -29,9 +29,14 @@ class Problem(eqx.Module):
     Subclass it and write three methods. `loss` must be a non-negative scalar, differentiable
     almost everywhere; it is compiled, batched and differentiated by JAX. What is drawn once for
     the whole family belongs into the fields, what varies from instance to instance into `theta`.
+
+    A loss that may be negative and has no known lower bound says `nonnegative = False`. It gets
+    the certificates that need no bound, and no others.
     """
 
     precision: ClassVar[Literal["float32", "float64"]] = "float64"
+    nonnegative: ClassVar[bool] = True
+    """Whether the loss is never below 0."""
 
     @staticmethod
     def of(
@@ -54,7 +59,8 @@ class Problem(eqx.Module):
           `shares` (prior, validation, train, test). Or `sample(key)`: draws one instance.
         - `penalty`: a part that is not smooth, from `surestep.proxes`.
         - `lower`: a bound that the loss never falls below, a number or a function of `theta`;
-          losses are counted from it. 0 by default.
+          losses are counted from it. 0 by default. `None` if there is no bound that you know:
+          statements that need one are then not made.
         """
         from surestep.own.functions import make_problem  # noqa: PLC0415
 
@@ -70,7 +76,7 @@ class Problem(eqx.Module):
 
     @abc.abstractmethod
     def loss(self, x: Point, theta: Theta) -> Scalar:
-        """The value to be made small, at least 0."""
+        """The value to be made small, at least 0 (unless the problem says it is not)."""
 
 
 ROLES = ("PriorSet", "ValidationSet", "TrainSet", "TestSet")

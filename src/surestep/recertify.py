@@ -170,6 +170,7 @@ def certify_rule(
         list(opponents),
         goal_second_moment,
         statistics=list(task.statistics),
+        nonnegative=task.problem.nonnegative,
     )
     found = certify(plan, task, rule, alone, opponents, train)
     document = make_certificate(

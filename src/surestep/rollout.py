@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from surestep.goal import Goal
 from surestep.oracle import Evaluations, Oracle, Vector
 from surestep.problem import Point, Problem, Theta
 from surestep.rule import Rule, State, with_hyper
@@ -216,11 +217,13 @@ def observe(
     tolerances: Float[Array, " tolerance"],
     statistics: tuple[Statistic, ...],
     block: int,
+    goal: Goal | None = None,
 ) -> Observed:
     """Losses after the iterations named in `at`, and what it took to reach each tolerance first.
 
-    A hit is counted in gradient evaluations, and is infinite where there is none. The user's
-    statistics are computed from the whole rollout.
+    A hit is counted in gradient evaluations, and is infinite where there is none. With a goal, the
+    last hits are those of its threshold on every instance. The user's statistics are computed from
+    the whole rollout.
     """
     # One column more than asked for: batching cannot reshape arrays without any.
     wanted, levels = jnp.asarray(at), jnp.concatenate([tolerances, jnp.full((1,), jnp.inf)])
@@ -228,7 +231,11 @@ def observe(
 
     def one(theta: Theta) -> Observed:
         result = rollout(rule, problem, theta, max(at))
-        below = result.losses[:, None] <= levels
+        mine = levels
+        if goal is not None:
+            threshold = goal.threshold(problem, theta)[None].astype(levels.dtype)
+            mine = jnp.concatenate([levels[:-1], threshold, levels[-1:]])
+        below = result.losses[:, None] <= mine
         first = result.gradients[jnp.argmax(below, axis=0)]
         hits = jnp.where(jnp.any(below, axis=0), first, jnp.inf)
         found = [jnp.asarray(statistic(result), hits.dtype) for statistic in statistics]

@@ -23,7 +23,7 @@ from surestep.problem import (
     ProximableSmooth,
 )
 
-Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox", "dual"]
+Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox", "dual", "nonnegative"]
 """What a rule asks of a problem beyond a loss and its gradient."""
 
 
@@ -169,6 +169,10 @@ _OFFERS: dict[str, tuple[str, Any]] = {
     "dual": (
         "the methods of DualisedProblem",
         lambda p: isinstance(p, DualisedProblem),
+    ),
+    "nonnegative": (
+        "a loss that is never negative, because it looks at its logarithm",
+        lambda p: p.nonnegative,
     ),
 }
 

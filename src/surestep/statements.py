@@ -250,6 +250,30 @@ def _faster(claim: Claim, basis: Basis) -> Statement:
     )  # fmt: skip
 
 
+def _sooner(claim: Claim, basis: Basis) -> Statement:
+    point, posterior = (float(v[0]) for v in _uppers(claim, basis))
+    tied = ties(claim, basis.plan, basis.evidence, basis.deployed)
+    return _statement(
+        claim, basis, point, posterior,
+        f"on a new instance the deployed rule reaches the goal within {basis.plan.horizon} "
+        f"iterations, and with no more gradient evaluations than {claim.opponent}, with "
+        f"probability at least {rounded_down(1 - point)}.",
+        ties_on_train_set=tied,
+    )  # fmt: skip
+
+
+def _better(claim: Claim, basis: Basis) -> Statement:
+    point, posterior = (float(v[0]) for v in _uppers(claim, basis))
+    than = f"that of {claim.opponent} after as many"
+    if claim.constant:
+        than += f" plus {claim.constant:.4g}"
+    return _statement(
+        claim, basis, point, posterior,
+        f"on a new instance the deployed rule's loss after {basis.plan.horizon} iterations is at "
+        f"most {than}, with probability at least {rounded_down(1 - point)}.",
+    )  # fmt: skip
+
+
 def _advantage(claim: Claim, basis: Basis) -> Statement:
     # Values are (1 - advantage / DECADES) / 2.
     point, posterior = (DECADES * (1 - 2 * float(v[0])) for v in _uppers(claim, basis))
@@ -282,6 +306,8 @@ _MAKERS = {
     "sublevel": _sublevel,
     "faster": _faster,
     "advantage": _advantage,
+    "sooner": _sooner,
+    "better": _better,
 }
 
 
@@ -289,8 +315,11 @@ def paper_statements(plan: Plan, found: Certified) -> list[Statement]:
     """The paper's bound with its plug-ins named, for the posterior and for the deployed rule.
 
     Both come from one event: the theorem holds for all posteriors at once, a point mass among
-    them. It is printed at the paper's epsilon and is no part of the budget.
+    them. It is printed at the paper's epsilon and is no part of the budget. It needs losses that
+    are never negative: without them there is none.
     """
+    if not plan.bounded:
+        return []
     return [
         Statement(
             name="paper: expected loss where the goal is reached",

@@ -55,18 +55,27 @@ class Task:
             return self._sound(np.asarray(losses, np.float64), data)
 
     def observe(
-        self, rule: Rule, data: DataSet, at: tuple[int, ...], tolerances: tuple[float, ...]
+        self,
+        rule: Rule,
+        data: DataSet,
+        at: tuple[int, ...],
+        tolerances: tuple[float, ...],
+        to_goal: bool = False,
     ) -> tuple[
         Float[np.ndarray, "instance iteration"],
         Float[np.ndarray, "instance tolerance"],
         Float[np.ndarray, "instance statistic"],
     ]:
-        """Losses at some iterations, gradient evaluations to first hits, the user's statistics."""
+        """Losses at some iterations, gradient evaluations to first hits, the user's statistics.
+
+        With `to_goal` the last column of hits is that of every instance's own goal.
+        """
         with working_precision(self.problem):
             wanted = tuple(self.statistics.values())
             # An array, not constants of the program: other tolerances compile nothing new.
             levels = jnp.asarray(tolerances, jnp.result_type(float))
-            seen = observe(rule, self.problem, data.thetas, at, levels, wanted, self.block)
+            goal = self.goal if to_goal else None
+            seen = observe(rule, self.problem, data.thetas, at, levels, wanted, self.block, goal)
             losses = self._sound(np.asarray(seen.losses, np.float64), data)
             found = np.asarray(seen.statistics, np.float64)
         for name, column in zip(self.statistics, found.T, strict=True):
@@ -87,12 +96,13 @@ class Task:
     def _sound(
         self, losses: Float[np.ndarray, "instance iteration"], data: DataSet
     ) -> Float[np.ndarray, "instance iteration"]:
-        if np.any(losses < 0):
+        if self.problem.nonnegative and np.any(losses < 0):
             index = int(np.argmax(np.any(losses < 0, axis=1)))
             raise ProblemError(
                 f"{type(self.problem).__name__}.loss fell to {losses[index].min():g} on instance "
-                f"{index} of the {type(data).__name__}, and losses must be at least 0: add a lower "
-                "bound of the loss to it"
+                f"{index} of the {type(data).__name__}, and losses must be at least 0: declare a "
+                "bound that holds, or that none is known (lower=None, or nonnegative = False in a "
+                "class)"
             )
         return losses
 

@@ -123,7 +123,7 @@ def _same_plan(run: _Run, plan: Plan) -> Check:
 def _shapes(run: _Run, plan: Plan) -> Check:
     """The evidence has the form that the plan asks for."""
     samples, size = len(run.prior.hypers), plan.train_size
-    hits, opponents = len(plan.hit_tolerances), len(plan.opponents)
+    hits, opponents = plan.hits, len(plan.opponents)
     evidence = run.found.evidence
     wanted = {
         "losses": (samples, size, len(plan.iterations)),
@@ -208,15 +208,24 @@ def _rerun(run: _Run, plan: Plan, deployed: int, number: int, seed: int | None) 
     task = run.config.task(run.experiment)
     # The whole set, because the same batch rounds in the same way.
     losses, hits, statistics = task.observe(
-        run.rule(deployed), train, plan.iterations, plan.hit_tolerances
+        run.rule(deployed), train, plan.iterations, plan.hit_tolerances, plan.hits_goal
     )
+    rounding = {"float64": 1e-6, "float32": 1e-3}[run.experiment.problem.precision]
+
+    def _close(found: np.ndarray, stored: np.ndarray) -> np.ndarray:
+        if plan.bounded:
+            return _close_sizes(found, stored)
+        return _close_anywhere(found, stored, rounding)
+
     bad = ~_close(losses, found.losses[deployed]).all(axis=1)
     bad |= (hits != found.hits[deployed]).any(axis=1)
     bad |= ~np.isclose(statistics, found.statistics[deployed], rtol=1e-3, atol=1e-6).all(axis=1)
     race = (plan.horizon, race_length(plan.horizon, found.hits))
     opponents = choose_opponents(run.config.certify, run.experiment)
     for i, name in enumerate(plan.opponents):
-        seen, hits, _ = task.observe(opponents[name], train, race, plan.hit_tolerances)
+        seen, hits, _ = task.observe(
+            opponents[name], train, race, plan.hit_tolerances, plan.hits_goal
+        )
         bad |= ~_close(seen[:, :1], found.opponent_losses[i][:, None])[:, 0]
         bad |= (hits != found.opponent_hits[i]).any(axis=1)
     name = f"{len(chosen)} instances rolled out again (chosen by seed {seed})"
@@ -226,7 +235,15 @@ def _rerun(run: _Run, plan: Plan, deployed: int, number: int, seed: int | None) 
     return Check(name, False, f"{wrong.size} differ from what is stored, first {wrong[0]}")
 
 
-def _close(found: np.ndarray, stored: np.ndarray) -> np.ndarray:
+def _close_anywhere(found: np.ndarray, stored: np.ndarray, rounding: float) -> np.ndarray:
+    """Losses that may be negative: equal beside the largest of the instance's, to rounding."""
+    both = np.isinf(found) & np.isinf(stored)
+    scale = np.max(np.abs(np.where(np.isfinite(stored), stored, 0.0)), axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        return both | (np.abs(found - stored) <= rounding * scale)
+
+
+def _close_sizes(found: np.ndarray, stored: np.ndarray) -> np.ndarray:
     """Equal in digits; tiny losses, which rounding on another machine moves, in order of size."""
     both = np.isinf(found) & np.isinf(stored)
     digits = np.isclose(found, stored, rtol=1e-3, atol=0)

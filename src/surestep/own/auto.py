@@ -6,6 +6,7 @@ inverse of the mean Hessian for the metric. Opponents are given the same where t
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,8 +20,9 @@ from scipy import optimize
 
 from surestep.errors import ConfigurationError
 from surestep.experiment import Accuracies, Experiment, External
+from surestep.goal import Goal
 from surestep.own.functions import CompositeFunctionProblem
-from surestep.own.survey import Survey, solve_minima, survey
+from surestep.own.survey import Survey, quasi_newton_in, solve_minima, survey, surveyed_instances
 from surestep.problem import Point, Problem, ProximableSmooth, Theta, working_precision
 from surestep.proxes import Box
 from surestep.rule import Rule
@@ -31,16 +33,21 @@ from surestep.rules import (
     GradientDescent,
     LearnedFista,
     LearnedSplitting,
-    MetricQuasiNewton,
     Nesterov,
     Predicted,
     ProximalGradient,
     SafeguardSettings,
 )
+from surestep.signature import point_form, theta_form
 from surestep.split import PriorSet
 
 SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""
+
+_SOLVED = (
+    "on some instance the start is a solution already (its loss cannot be lowered): choose another "
+    "x0, or a goal of your own (--goal.scale, --goal.exponent)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +61,16 @@ class Picked:
 
 def survey_of(problem: Problem, prior_size: int, seed: int) -> Survey:
     """The survey that a run with this seed is built on."""
-    return survey(problem, PriorSet.draw(problem, min(prior_size, SURVEYED), seed))
+    with working_precision(problem):
+        size = start_size(problem)
+    most = surveyed_instances(size, min(prior_size, SURVEYED))
+    return survey(problem, PriorSet.draw(problem, most, seed))
+
+
+def start_size(problem: Problem) -> int:
+    """How many numbers x has; nothing is drawn."""
+    form = point_form(problem, theta_form(problem))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))
 
 
 def pick(problem: Problem, found: Survey, guard: SafeguardSettings) -> Picked:
@@ -72,10 +88,9 @@ def pick(problem: Problem, found: Survey, guard: SafeguardSettings) -> Picked:
             words = "FISTA with restart and learned steps"
         else:
             root = jnp.asarray(found.root, problem.precision)
-            inner = MetricQuasiNewton.of(root, first=10 * found.unit * found.dimension**0.5)
+            inner = quasi_newton_in(root, found.shape, 10 * found.unit * found.dimension**0.5)
             fallback = GradientDescent(step)
-            kind = "matrix" if found.root.ndim == 2 else "diagonal"
-            words = f"L-BFGS's direction in a learned metric (a {kind})"
+            words = f"L-BFGS's direction in a learned metric ({_kind(found)})"
         rule = Predicted(
             guard.around(inner, fallback),
             jnp.asarray(found.bias, problem.precision),
@@ -91,6 +106,16 @@ def pick(problem: Problem, found: Survey, guard: SafeguardSettings) -> Picked:
         )
         words = f"{words}, inside a safeguard, from a start that is {from_what}"
         return Picked(words, rule, fallback)
+
+
+def _kind(found: Survey) -> str:
+    """What the metric is."""
+    if found.shape:
+        shape = " x ".join(map(str, found.shape))
+        return f"a diagonal for the cosines of pictures of {shape}"
+    if found.root.ndim == 2:
+        return "a matrix"
+    return f"a diagonal, because a matrix of {found.dimension} numbers squared would be too large"
 
 
 def experiment_for(
@@ -179,6 +204,34 @@ class _BoxedQuasiNewton:
             return unravel(jnp.asarray(found.x, start.dtype))
 
 
+def goal_for(problem: Problem, found: Survey) -> Goal:
+    """A goal that every surveyed minimum meets."""
+    if not problem.nonnegative:
+        return decrease_goal(found)
+    return Goal(scale=float(f"{goal_scale(found):.3g}"), exponent=1.0)
+
+
+def decrease_goal(found: Survey, share: float = 0.01) -> Goal:
+    """A decrease from the start that is possible on every surveyed instance.
+
+    It asks for all but `share` of what there is to gain, on the instance where that is hardest,
+    and takes the power of the gradient's norm with which it asks for most on the others.
+    """
+    gaps = found.starts - found.minima
+    best, most = Goal(0.0, 0.0, "decrease"), 0.0
+    for exponent in (0.0, 1.0, 2.0):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            allowed = (1 - share) * gaps / found.slopes**exponent
+        scale = float(f"{np.nan_to_num(np.min(allowed)) / 1.02:.3g}")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            asked = float(np.median(scale * found.slopes**exponent / gaps))
+        if asked > most:
+            best, most = Goal(scale, exponent, "decrease"), asked
+    if not best.scale > 0:
+        raise ConfigurationError(_SOLVED)
+    return best
+
+
 def goal_scale(found: Survey, share: float = 0.01) -> float:
     """A goal, as a share of the start's loss, that every surveyed minimum meets.
 
@@ -188,8 +241,5 @@ def goal_scale(found: Survey, share: float = 0.01) -> float:
     wanted = (found.minima + share * (found.starts - found.minima)) / starts
     scale = 1.02 * float(np.max(wanted))
     if not scale < 1:
-        raise ConfigurationError(
-            "on some instance the start is a solution already (its loss cannot be lowered): "
-            "choose another x0, or a goal of your own (--goal.scale, --goal.exponent)"
-        )
+        raise ConfigurationError(_SOLVED)
     return scale

@@ -20,12 +20,14 @@ import surestep
 from surestep.check import check_problem
 from surestep.errors import ProblemError, SurestepError
 from surestep.experiment import Experiment
+from surestep.own import programs
 from surestep.own.files import brief, open_file, title
 from surestep.problem import (
     CompositeProblem,
     Problem,
     StockedProblem,
     Theta,
+    as_instances,
     count,
     draw,
     instance,
@@ -58,7 +60,8 @@ def _kind(problem: Problem) -> str:
     data = ""
     if isinstance(problem, StockedProblem):
         data = f", on {count(problem.stock)} instances from data"
-    return f"{parts}, computed in {problem.precision}{data}"
+    bound = "" if problem.nonnegative else ", without a lower bound"
+    return f"{parts}{bound}, computed in {problem.precision}{data}"
 
 
 def examine(problem: Problem, seed: int = 0) -> list[str]:
@@ -66,13 +69,13 @@ def examine(problem: Problem, seed: int = 0) -> list[str]:
     with working_precision(problem):
         thetas = _instances(problem, seed)
         notes = [_starts(problem, thetas)]
-        _traced(problem, thetas)
+        slow = _traced(problem, thetas)
         check_problem(problem, thetas, FEW)
         notes.append("losses and gradients at the start are finite, and the loss depends on x")
         if _composite(problem):
             notes.append(_proximal(problem, thetas))
         notes.append(_short_run(problem, thetas))
-        notes += _speed(problem, thetas)
+        notes += [*_speed(problem, thetas), *slow]
     return notes
 
 
@@ -104,6 +107,13 @@ def _instances(problem: Problem, seed: int) -> Theta:
                 f"sample returns a {type(leaf).__name__}: instances are arrays of numbers, or "
                 "pytrees of them"
             )
+    again = _guarded("sample", lambda: problem.sample(named_key(seed, "check")))
+    if not _equal(one, again):
+        raise ProblemError(
+            "sample returns another instance (or one of another shape or type) when it is called "
+            "again with the same key: all of its randomness must come from the key, by jax.random, "
+            "and it must not keep anything between calls"
+        )
     thetas = _guarded("sample", lambda: draw(problem, FEW, named_key(seed, "check")))
     for leaf in jax.tree.leaves(thetas):
         if not np.all(np.isfinite(np.asarray(leaf, np.float64))):
@@ -121,6 +131,18 @@ def _instances(problem: Problem, seed: int) -> Theta:
             "(jax.random.normal(key, ...)), and split the key where you draw twice"
         )
     return thetas
+
+
+def _equal(one: Theta, other: Theta) -> bool:
+    """Whether two instances have the same form and the same numbers."""
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    arrays = ((np.asarray(a), np.asarray(b)) for a, b in pairs)
+    return all(
+        a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        for a, b in arrays
+    )
 
 
 def _starts(problem: Problem, thetas: Theta) -> str:
@@ -150,10 +172,15 @@ def _starts(problem: Problem, thetas: Theta) -> str:
     return f"x has {flat.shape[1]} numbers (shapes {shapes})"
 
 
-def _traced(problem: Problem, thetas: Theta) -> None:
-    """The loss can be compiled, batched and differentiated, and gives the same number twice."""
+def _traced(problem: Problem, thetas: Theta) -> list[str]:
+    """The loss can be compiled, batched and differentiated, and gives the same number twice.
+
+    It is one program, and not a very long one. What is slow about it is handed back, in words.
+    """
     theta = instance(thetas, 0)
     start = problem.start(theta)
+    traced = _guarded("loss", lambda: programs.program(problem.loss, start, theta))
+    programs.require_short("loss", traced)
     first = _guarded("loss", lambda: problem.loss(start, theta))
     if isinstance(first, tuple | list | dict) or first is None:
         raise ProblemError(
@@ -166,6 +193,7 @@ def _traced(problem: Problem, thetas: Theta) -> None:
             "loss returns another number when it is called again with the same x and theta: it "
             "must not draw random numbers or change anything; what is random belongs into theta"
         )
+    programs.require_same("loss", traced, programs.program(problem.loss, start, theta))
     shape = _guarded("loss", lambda: eqx.filter_eval_shape(problem.loss, start, theta))
     if jnp.issubdtype(shape.dtype, jnp.complexfloating):
         raise ProblemError("loss returns a complex number: take its real part or absolute value")
@@ -177,6 +205,7 @@ def _traced(problem: Problem, thetas: Theta) -> None:
             jax.vmap(lambda t: problem.loss(problem.start(t), t)), thetas
         ),
     )
+    return programs.notes("loss", traced)
 
 
 def _proximal(problem: Problem, thetas: Theta) -> str:
@@ -238,20 +267,24 @@ def _short_run(problem: Problem, thetas: Theta) -> str:
             f"the loss is not finite after {when} small gradient steps on instance {bad}: guard "
             "logarithms, roots and divisions (jnp.where inside, not outside), or scale the data"
         )
-    if losses.min() < 0:
+    if problem.nonnegative and losses.min() < 0:
         raise ProblemError(
             f"the loss falls to {losses.min():.4g} within ten small steps, below its lower bound: "
-            "declare a bound that holds (lower=), or add a constant"
+            "declare a bound that holds (lower=), or lower=None if you know none"
         )
     before, after = losses[:, 0].mean(), losses[:, -1].mean()
     return f"ten small gradient steps take the mean loss from {before:.4g} to {after:.4g}"
 
 
 def _speed(problem: Problem, thetas: Theta) -> list[str]:
-    """How long a gradient takes, and constants that make compilation slow."""
+    """How long a gradient takes, and what makes compilation slow or has it done again."""
+    traces = 0
 
     @eqx.filter_jit
     def gradients(problem: Problem, thetas: Theta) -> Any:
+        nonlocal traces
+        traces += 1
+
         def one(theta: Theta) -> Any:
             start, unravel = ravel_pytree(problem.start(theta))
             return jax.value_and_grad(lambda x: problem.loss(unravel(x), theta))(start)
@@ -265,6 +298,18 @@ def _speed(problem: Problem, thetas: Theta) -> list[str]:
     jax.block_until_ready(gradients(problem, thetas))
     each = (time.perf_counter() - began) / count(thetas)
     notes = [f"a gradient takes {_time(each)} (compiling it {_time(compiled)})"]
+    # The same numbers from elsewhere, as a solver in production gets them.
+    gradients(problem, as_instances(problem, jax.tree.map(np.asarray, thetas)))
+    if traces > 1:
+        notes.append(
+            "programs are compiled again for instances that do not come from sample: a number in "
+            "theta has no type of its own (a Python number, or jnp.asarray of one); give it one, "
+            "jnp.asarray(0.1, dtype=...)"
+            if programs.weak(thetas)
+            else "programs are compiled again when they are given equal arguments: a field of the "
+            "problem that is no array does not equal itself (make it an array, a number or a "
+            "function)"
+        )
     if each > _SLOW:
         notes.append(
             "that is slow, and training takes hundreds of thousands: are there Python loops that "
@@ -335,6 +380,11 @@ def explain(error: BaseException) -> str:
     if kind == "NonConcreteBooleanIndexError":
         return (
             "it selects with a mask, whose size is not fixed: use jnp.where or multiply by the mask"
+        )
+    if "callback" in str(error).lower() and isinstance(error, ValueError):
+        return (
+            "it calls back into Python (jax.pure_callback), which cannot be differentiated and is "
+            "slow: write it with jax.numpy"
         )
     if kind == "UnexpectedTracerError":
         return "it keeps a traced value for later (in a global or an attribute): return it instead"

@@ -17,12 +17,11 @@ from surestep.config import RunConfig
 from surestep.constraint import Constraint
 from surestep.errors import ConfigurationError
 from surestep.experiment import Experiment
-from surestep.goal import Goal
 from surestep.learning import Learned, learn
-from surestep.own.auto import experiment_for, goal_scale, pick, survey_of
+from surestep.own.auto import experiment_for, goal_for, pick, survey_of
 from surestep.own.doctor import examine
 from surestep.own.files import absolute, open_file, title
-from surestep.own.survey import Survey
+from surestep.own.survey import Survey, side_by_side
 from surestep.problem import (
     ROLES,
     Problem,
@@ -51,6 +50,7 @@ SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
 _BLOCK = 50  # instances side by side; sizes are multiples of it, so that nothing compiles twice
 _CHUNK = 250  # training steps at a time
 _LONGEST = 300  # iterations of a horizon
+_COMPILED = 30.0  # what all other programs take to compile, in units of a rollout's program
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -62,6 +62,9 @@ class OwnSettings:
     """How far above the least loss solvers are timed."""
     file: Annotated[str, tyro.conf.Suppress] = ""
     """Where the problem is defined; empty if it came from Python."""
+    shortest: Annotated[float, tyro.conf.Suppress] = 0.0
+    """About how many seconds a run takes at least, however little it learns: what compiling takes,
+    as measured before it began."""
 
     def validate(self) -> None:
         """Refuse accuracies that no loss could be below."""
@@ -120,7 +123,20 @@ def fit(
     config = dataclasses.replace(config, **changes)
     experiment = experiment_for(problem, found, config.guard, config.problem.accuracies)
     report.say(f"learning: {pick(problem, found, config.guard).words}")
+    if warning := too_short(config, allowed):
+        report.say(warning)
     return learn(config, experiment, folder, report)
+
+
+def too_short(config: Config, budget: float) -> str:
+    """What to say of a budget that no run of the problem can stay within; nothing if one can."""
+    shortest = config.problem.shortest
+    if budget >= shortest:
+        return ""
+    return (
+        f"this run takes about {shortest:.0f} s however little it learns, most of it compiling: "
+        f"the budget of {budget:g} s will be exceeded"
+    )
 
 
 def _begun(folder: RunFolder | None, name: str, seed: int) -> Config | None:
@@ -221,23 +237,29 @@ def configure(problem: Problem, found: Survey, name: str, budget: float, seed: i
     guard = SafeguardSettings(factor=10.0, patience=15)
     rule = pick(problem, found, guard).rule
     data = PriorSet.draw(problem, len(found.minima), seed)
-    horizon, rollout_seconds = _horizon(problem, rule, data, found)
+    horizon, rollout_seconds, compiling = _horizon(problem, rule, data, found)
     length = min(10, horizon)
     training = TrainingSettings(objective="log", distances=True, floor=_digit(1e-8 * found.gap))
+    began = time.monotonic()
     step_seconds = _measure(problem, rule, data, training, length, horizon)
-    # Compiling takes about half of a short budget, whatever is compiled.
+    measuring = time.monotonic() - began
+    # What is compiled takes its time, whatever the budget; `shortest` says how much.
     checks = int(np.clip(0.2 * budget / (step_seconds * _CHUNK), 1, 200))
     between = max(1, checks // 6)
     samples = int(np.clip(0.1 * budget / (rollout_seconds * _observed(sizes)), 3, 30))
     return Config(
         name=name,
         preset="auto",
-        problem=OwnSettings(tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6))),
-        goal=Goal(scale=float(f"{goal_scale(found):.3g}"), exponent=1.0),
+        problem=OwnSettings(
+            tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6)),
+            # Sampling compiles what training did, once more.
+            shortest=round(found.seconds + 2 * measuring + _COMPILED * compiling, 0),
+        ),
+        goal=goal_for(problem, found),
         horizon=horizon,
         rule="auto",
         seed=seed,
-        block=_BLOCK,
+        block=side_by_side(found.dimension, _BLOCK),
         sizes=sizes,
         constraint=_constraint(sizes.validation),
         guard=guard,
@@ -251,7 +273,12 @@ def configure(problem: Problem, found: Survey, name: str, budget: float, seed: i
             length=(length,), check_every=between * _CHUNK, chunk=_CHUNK, keep="best",
         ),
         sample=SampleSettings(samples=samples, length=length),
-        evaluate=EvaluateSettings(limit=5_000, timed=min(50, sizes.test), shifted=0),
+        evaluate=EvaluateSettings(
+            # Solvers that need thousands of iterations are not worth a short budget.
+            limit=5_000 if budget >= 60 else 1_000,
+            timed=min(50, sizes.test),
+            shifted=0,
+        ),
     )  # fmt: skip
 
 
@@ -272,24 +299,29 @@ def _constraint(validation: int) -> Constraint:
     )
 
 
-def _horizon(problem: Problem, rule: Rule, data: PriorSet, found: Survey) -> tuple[int, float]:
+def _horizon(
+    problem: Problem, rule: Rule, data: PriorSet, found: Survey
+) -> tuple[int, float, float]:
     """After how many iterations nine of ten instances are within 1e-6 of what there is to gain.
 
-    Seen on instances that the rule was not made from. Also the seconds that a rollout takes.
+    Seen on instances that the rule was not made from. Also the seconds that a rollout takes, and
+    those that compiling it took.
     """
     with working_precision(problem):
         others = instance(data.thetas, jnp.arange(found.fitted, data.size))
-        losses, took = np.zeros(0), 0.0
+        losses, took, first_took = np.zeros(0), 0.0, 0.0
         for _ in range(2):
+            first_took = took
             began = time.monotonic()
-            shown = rollouts(rule, problem, others, _LONGEST, data.size - found.fitted)
+            beside = side_by_side(found.dimension, data.size - found.fitted)
+            shown = rollouts(rule, problem, others, _LONGEST, beside)
             losses = np.asarray(shown.losses, np.float64)
             took = time.monotonic() - began
     close = losses <= (found.minima[found.fitted :] + 1e-6 * found.gap)[:, None]
     first = np.where(close.any(axis=1), close.argmax(axis=1), _LONGEST)
     wanted = int(np.quantile(first, 0.9, method="inverted_cdf"))
     horizon = int(np.clip(5 * math.ceil(max(wanted, 1) * 1.2 / 5), 5, _LONGEST))
-    return horizon, took / len(losses) * horizon / _LONGEST
+    return horizon, took / len(losses) * horizon / _LONGEST, max(0.0, first_took - took)
 
 
 def _measure(

@@ -16,7 +16,7 @@ from surestep.problem import CompositeProblem, Point, Problem, StockedProblem, T
 from surestep.proxes import Penalty
 
 Start = Point | Callable[[Theta], Point]
-Lower = float | Callable[[Theta], Any]
+Lower = float | Callable[[Theta], Any] | None
 
 
 class FunctionProblem(Problem):
@@ -33,6 +33,11 @@ class FunctionProblem(Problem):
     def precision(self) -> Literal["float32", "float64"]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """What the user asked for."""
         return self.kind
+
+    @property
+    def nonnegative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the user knows a lower bound; losses are counted from it."""
+        return self.lower is not None
 
     @property
     def name(self) -> str:
@@ -56,7 +61,7 @@ class FunctionProblem(Problem):
         return as_arrays(point, self.kind, "x0 returns")
 
     def loss(self, x: Point, theta: Theta) -> Scalar:
-        """The user's loss above its lower bound."""
+        """The user's loss above its lower bound, if there is one."""
         return self._counted(x, theta)
 
     def _counted(self, x: Point, theta: Theta) -> Any:
@@ -66,6 +71,8 @@ class FunctionProblem(Problem):
                 f"loss returns a {type(value).__name__}: it must return a single number and "
                 "nothing else"
             )
+        if self.lower is None:
+            return value
         return value - (self.lower(theta) if callable(self.lower) else self.lower)
 
 
@@ -177,7 +184,8 @@ def as_arrays(tree: Any, precision: str, what: str = "there is") -> Any:
                 f"{what} a {type(leaf).__name__}, where arrays of numbers are needed"
             ) from error
         floating = jnp.issubdtype(array.dtype, jnp.floating)
-        return array.astype(precision) if floating else array
+        # A Python number has no type of its own, and a program compiled for it serves no array.
+        return array.astype(precision if floating else array.dtype)
 
     with jax.enable_x64(precision == "float64"):
         return jax.tree.map(convert, tree)

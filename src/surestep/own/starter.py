@@ -20,21 +20,24 @@ import jax.numpy as jnp
 
 import surestep
 
-FEATURES, POINTS = 8, 40
+FEATURES, POINTS = 20, 100
 
 
 def sample(key):
-    """One random instance. If you have data instead, see the last lines."""
-    key_inputs, key_truth, key_noise = jax.random.split(key, 3)
-    inputs = jax.random.normal(key_inputs, (POINTS, FEATURES))
-    truth = 1.0 + jax.random.normal(key_truth, (FEATURES,))
-    return {{"inputs": inputs, "targets": inputs @ truth + jax.random.normal(key_noise, (POINTS,))}}
+    """One random instance: a data set. If you have data instead, see the last lines."""
+    key_inputs, key_truth, key_labels = jax.random.split(key, 3)
+    steps = jax.random.normal(key_inputs, (POINTS, FEATURES))
+    inputs = jnp.cumsum(steps, axis=1) / FEATURES**0.5  # neighbouring features are alike
+    truth = jax.random.normal(key_truth, (FEATURES,))
+    chances = jax.nn.sigmoid(inputs @ truth)
+    return {{"inputs": inputs, "labels": 1.0 * jax.random.bernoulli(key_labels, chances)}}
 
 
 def loss(x, theta):
     """A single number, at least 0, written with jax.numpy; x has the form of x0."""
-    residual = theta["inputs"] @ x - theta["targets"]
-    return jnp.mean(jnp.sqrt(1 + residual**2) - 1) + 0.01 * jnp.sum(x**2)
+    scores = theta["inputs"] @ x
+    misfit = jnp.logaddexp(0.0, scores) - theta["labels"] * scores
+    return jnp.mean(misfit) + 1e-3 * jnp.sum(x**2)
 
 
 problem = surestep.Problem.of(
@@ -43,7 +46,8 @@ problem = surestep.Problem.of(
     sample=sample,
     # thetas="data.npz",     # instead of sample: instances you have, one row each
     # penalty=surestep.proxes.L1(0.1),  # a part that is not smooth, or a constraint: Box(0, 1)
-    # lower=-10.0,           # a bound below which the loss never falls, if it can be negative
+    # lower=-10.0,           # a bound below which the loss never falls, if it can be negative;
+    #                          lower=None if you know none: fewer statements are then certified
 )
 '''
 

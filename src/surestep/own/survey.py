@@ -7,6 +7,7 @@ at the prior set alone, so whatever is chosen by it can be certified.
 
 import dataclasses
 import math
+import time
 
 import equinox as eqx
 import jax
@@ -16,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from surestep.errors import ProblemError
+from surestep.goal import at_start
 from surestep.oracle import Oracle
 from surestep.problem import (
     CompositeProblem,
@@ -25,14 +27,24 @@ from surestep.problem import (
     instance,
     working_precision,
 )
-from surestep.rollout import Progress, advance, begin
-from surestep.rule import Rule
-from surestep.rules import LBFGS, FistaWithRestart
+from surestep.rollout import Progress, advance, begin, rollouts
+from surestep.rule import GradientRule, Rule
+from surestep.rules import (
+    LBFGS,
+    CosineQuasiNewton,
+    FistaWithRestart,
+    GradientDescent,
+    MetricQuasiNewton,
+    Safeguarded,
+)
+from surestep.rules.cosine import transform, transformed_axes
 from surestep.rules.predicted import features_of
 from surestep.split import PriorSet, fingerprint
 
 DENSE = 300
 """The largest dimension for which a metric is a full matrix."""
+_NUMBERS = 20_000_000  # of all points of a survey together
+_TRIED = 30  # iterations that metrics are compared by
 MOST_WEIGHTS = 200_000
 """The largest number of weights of a predictor."""
 _FOLDS = 5  # of the cross-validation that decides about the predictor
@@ -54,8 +66,12 @@ class Survey:
     """Losses at the start."""
     minima: np.ndarray
     """Losses that the solver ended with."""
+    slopes: np.ndarray
+    """Norms of the gradients at the start."""
     root: np.ndarray
     """A root of the inverse of the mean Hessian at the solutions; a vector where that is large."""
+    shape: tuple[int, ...]
+    """Of pictures: the shape in whose cosines the root is diagonal. Empty: it is in x's own."""
     bias: np.ndarray
     weights: np.ndarray
     exponents: np.ndarray
@@ -66,6 +82,8 @@ class Survey:
     """The fingerprint of the instances."""
     fitted: int
     """Metric and predictor were computed from so many of the instances, the first ones."""
+    seconds: float = 0.0
+    """What the survey took."""
 
     @property
     def gap(self) -> float:
@@ -89,9 +107,11 @@ def solve_minima(problem: Problem, found: Survey, thetas: Theta) -> np.ndarray:
 def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
     """Look at the instances of a prior set."""
     composite = isinstance(problem, CompositeProblem)
+    began = time.monotonic()
     with working_precision(problem):
-        block = _even(data.size, block)
-        largest = np.asarray(_largest_curvatures(problem, data.thetas, block), np.float64)
+        first = jax.vmap(lambda theta: ravel_pytree(problem.start(theta))[0])(data.thetas)
+        block = side_by_side(first.shape[1], _even(data.size, block))
+        largest = np.asarray(_largest_curvatures(problem, data.thetas, first, block), np.float64)
         smoothness = float(np.max(largest)) * 1.05
         if not np.isfinite(smoothness) or smoothness <= 0:
             raise ProblemError(
@@ -105,20 +125,27 @@ def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
                 f"the classical solver fails on {int((~good).sum())} of {data.size} instances: "
                 "is the loss bounded below and smooth?"
             )
-        first = np.asarray(
-            jax.vmap(lambda theta: ravel_pytree(problem.start(theta))[0])(data.thetas), np.float64
-        )
         # A third is kept to see how well it all works on other instances.
         fitted = math.ceil(2 * data.size / 3)
         good[fitted:] = False
-        root, steepest = _metric(problem, data.thetas, jnp.asarray(points), good, block)
+        if points.shape[1] > DENSE:
+            # Where Hessians are too large to be looked at, the power method looks at solutions too.
+            ends = _largest_curvatures(
+                problem, data.thetas, jnp.asarray(points, first.dtype), block
+            )
+            smoothness = max(smoothness, 1.05 * float(np.nanmax(np.asarray(ends))))
+        form = () if composite else _shape_of(problem, data.thetas)
+        root, shape, steepest = _metric(
+            problem, data.thetas, jnp.asarray(points), good, form, smoothness
+        )
         features = np.asarray(jax.vmap(features_of)(data.thetas), np.float64)
-        moves = points - first
+        moves = points - np.asarray(first, np.float64)
         unit = float(np.sqrt(np.mean(moves[good] ** 2))) or 1.0
         bias, weights, exponents = _predictor(features[good], moves[good] / unit)
         return Survey(
-            points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima, root,
-            bias, weights, exponents, unit, data.sha256, fitted,
+            points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima,
+            np.asarray(_slopes(problem, data.thetas), np.float64), root, shape, bias, weights,
+            exponents, unit, data.sha256, fitted, time.monotonic() - began,
         )  # fmt: skip
 
 
@@ -130,9 +157,10 @@ def _solve(
     size = count(thetas)
     found = []
     with working_precision(problem):
-        for first in range(0, size, _BATCH):
+        batch_size = side_by_side(_dimension(problem, thetas), _BATCH)
+        for first in range(0, size, batch_size):
             # The last batch is filled up, so that one compiled program serves for all sizes.
-            places = jnp.minimum(jnp.arange(first, first + _BATCH), size - 1)
+            places = jnp.minimum(jnp.arange(first, first + batch_size), size - 1)
             batch = instance(thetas, places)
             progress = _begin(rule, problem, batch)
             before = starts = np.asarray(progress.state.value, np.float64)
@@ -146,6 +174,16 @@ def _solve(
             found.append((np.asarray(progress.state.x, np.float64), before, starts))
     points, minima, starts = (np.concatenate(part)[:size] for part in zip(*found, strict=True))
     return points, minima, starts
+
+
+def _dimension(problem: Problem, thetas: Theta) -> int:
+    form = jax.eval_shape(problem.start, instance(thetas, 0))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))
+
+
+@eqx.filter_jit
+def _slopes(problem: Problem, thetas: Theta) -> Float[Array, " instance"]:
+    return jax.lax.map(lambda theta: at_start(problem, theta)[1], thetas)
 
 
 @eqx.filter_jit
@@ -165,22 +203,25 @@ def _advance(rule: Rule, problem: Problem, thetas: Theta, progress: Progress) ->
 
 
 @eqx.filter_jit
-def _largest_curvatures(problem: Problem, thetas: Theta, block: int) -> Float[Array, " instance"]:
-    """The largest curvature at every instance's start, by the power method."""
+def _largest_curvatures(
+    problem: Problem, thetas: Theta, points: Float[Array, "instance n"], block: int
+) -> Float[Array, " instance"]:
+    """The largest curvature at a point of every instance, by the power method."""
 
-    def one(theta: Theta) -> Array:
+    def one(given: tuple[Theta, Array]) -> Array:
+        theta, x = given
         oracle = Oracle(problem, theta)
         slope = jax.grad(_smooth(problem, oracle))
 
         def turn(direction: Array, _: None) -> tuple[Array, Array]:
-            bent = jax.jvp(slope, (oracle.start,), (direction,))[1]
+            bent = jax.jvp(slope, (x,), (direction,))[1]
             size = jnp.linalg.norm(bent)
             return bent / jnp.where(size > 0, size, 1.0), size
 
-        noise = jax.random.normal(jax.random.key(0), oracle.start.shape, oracle.start.dtype)
+        noise = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
         return jax.lax.scan(turn, noise / jnp.linalg.norm(noise), None, length=30)[1][-1]
 
-    return jax.lax.map(one, thetas, batch_size=block)
+    return jax.lax.map(one, (thetas, points), batch_size=block)
 
 
 def _even(size: int, most: int) -> int:
@@ -194,36 +235,124 @@ def _smooth(problem: Problem, oracle: Oracle):  # noqa: ANN202
     return lambda x: part(oracle.unravel(x), oracle.theta)
 
 
+def side_by_side(dimension: int, most: int) -> int:
+    """How many instances are iterated at once: fewer where points are large, for memory's sake."""
+    return max(1, min(most, 2_000_000 // dimension))
+
+
+def surveyed_instances(dimension: int, most: int) -> int:
+    """How many instances are surveyed: fewer where points are large."""
+    return min(most, max(12, _NUMBERS // dimension))
+
+
+def _shape_of(problem: Problem, thetas: Theta) -> tuple[int, ...]:
+    """The shape of x where it could be a picture or a signal that is too large for a matrix."""
+    leaves = jax.tree.leaves(jax.eval_shape(problem.start, instance(thetas, 0)))
+    shape = tuple(leaves[0].shape)
+    large = math.prod(shape) > DENSE
+    return shape if len(leaves) == 1 and large and transformed_axes(shape) else ()
+
+
 def _metric(
-    problem: Problem, thetas: Theta, points: Array, good: np.ndarray, block: int
-) -> tuple[np.ndarray, float]:
-    """A root of the inverse mean Hessian at the solutions, and the largest curvature there."""
-    dense = points.shape[1] <= DENSE
-    found = np.asarray(_hessians(problem, thetas, points, block, dense), np.float64)
+    problem: Problem,
+    thetas: Theta,
+    points: Array,
+    good: np.ndarray,
+    shape: tuple[int, ...],
+    smoothness: float,
+) -> tuple[np.ndarray, tuple[int, ...], float]:
+    """A root of the inverse mean Hessian at the solutions, and the largest curvature there.
+
+    A picture's root is diagonal for cosines or for pixels, whichever is better on instances that
+    neither was made from.
+    """
+    if points.shape[1] > DENSE:
+        roots = {kind: _diagonal_root(problem, thetas, points, good, kind) for kind in {(), shape}}
+        best = _better(
+            problem, thetas, good, {k: root for k, (root, _) in roots.items()}, smoothness
+        )
+        return roots[best][0], best, roots[()][1]
+    found = np.asarray(_hessians(problem, thetas, points), np.float64)
     mean = np.mean(found[good], axis=0)
-    if not dense:
-        floor = 1e-4 * np.max(np.abs(mean)) or 1.0
-        steepest = float(np.max(np.abs(found[good])))
-        return 1 / np.sqrt(np.maximum(np.abs(mean), floor)), steepest
     values, vectors = np.linalg.eigh((mean + mean.T) / 2)
     floor = 1e-6 * np.max(np.abs(values)) or 1.0
     steepest = max(float(np.max(np.abs(np.linalg.eigvalsh(one)))) for one in found[good][:16])
-    return vectors / np.sqrt(np.maximum(np.abs(values), floor)), steepest
+    return vectors / np.sqrt(np.maximum(np.abs(values), floor)), (), steepest
+
+
+def _diagonal_root(
+    problem: Problem, thetas: Theta, points: Array, good: np.ndarray, shape: tuple[int, ...]
+) -> tuple[np.ndarray, float]:
+    found = np.asarray(_diagonals(problem, thetas, points, shape), np.float64)[good]
+    mean = np.mean(found, axis=0)
+    floor = 1e-4 * np.max(np.abs(mean)) or 1.0
+    return 1 / np.sqrt(np.maximum(np.abs(mean), floor)), float(np.max(np.abs(found)))
+
+
+def _better(
+    problem: Problem,
+    thetas: Theta,
+    good: np.ndarray,
+    roots: dict[tuple[int, ...], np.ndarray],
+    smoothness: float,
+) -> tuple[int, ...]:
+    """The metric whose losses fall lower on instances that no metric was made from."""
+    if len(roots) == 1:
+        return next(iter(roots))
+    others = np.flatnonzero(~good)
+    places = jnp.asarray(others[-16:] if others.size else [0])
+    few, ends = instance(thetas, places), {}
+    for shape, root in roots.items():
+        rule = Safeguarded(
+            quasi_newton_in(jnp.asarray(root, problem.precision), shape),
+            GradientDescent(1 / smoothness),
+        )
+        shown = rollouts(rule, problem, few, _TRIED, side_by_side(root.size, 16))
+        ends[shape] = np.asarray(shown.losses, np.float64)[:, -1]
+    best = np.minimum.reduce(list(ends.values()))
+    # By how often each is the lower one, and by sums where that is undecided.
+    return min(ends, key=lambda shape: (np.sum(ends[shape] > best), np.sum(ends[shape])))
+
+
+def quasi_newton_in(root: Array, shape: tuple[int, ...], first: float = 1e6) -> GradientRule:
+    """L-BFGS's direction in the metric of a root, of a matrix, of pixels or of cosines."""
+    if shape:
+        return CosineQuasiNewton.of(root, shape, first)
+    return MetricQuasiNewton.of(root, first)
 
 
 @eqx.filter_jit
-def _hessians(problem: Problem, thetas: Theta, points: Array, block: int, dense: bool) -> Array:
+def _hessians(problem: Problem, thetas: Theta, points: Array) -> Array:
     def one(pair: tuple[Theta, Array]) -> Array:
         theta, x = pair
-        loss = _smooth(problem, Oracle(problem, theta))
-        if dense:
-            return jax.hessian(loss)(x)
-        # The diagonal, estimated with random signs (Bekas, Kokiopoulou and Saad).
-        signs = jax.random.rademacher(jax.random.key(1), (32, x.size), x.dtype)
-        bent = jax.lax.map(lambda sign: sign * jax.jvp(jax.grad(loss), (x,), (sign,))[1], signs)
-        return jnp.mean(bent, axis=0)
+        return jax.hessian(_smooth(problem, Oracle(problem, theta)))(x)
 
     return jax.lax.map(one, (thetas, points), batch_size=_even(count(thetas), 16))
+
+
+@eqx.filter_jit
+def _diagonals(problem: Problem, thetas: Theta, points: Array, shape: tuple[int, ...]) -> Array:
+    """Hessians' diagonals, for pixels or for cosines, estimated with random signs.
+
+    The method of Bekas, Kokiopoulou and Saad. Signs differ from instance to instance, so that what
+    is wrong with one estimate averages out.
+    """
+
+    def one(given: tuple[Theta, Array, Array]) -> Array:
+        theta, x, key = given
+        slope = jax.grad(_smooth(problem, Oracle(problem, theta)))
+
+        def product(sign: Array) -> Array:
+            direction = transform(sign, shape, back=True) if shape else sign
+            bent = jax.jvp(slope, (x,), (direction,))[1]
+            return sign * (transform(bent, shape) if shape else bent)
+
+        signs = jax.random.rademacher(key, (32, x.size), x.dtype)
+        return jnp.mean(jax.lax.map(product, signs), axis=0)
+
+    keys = jax.random.split(jax.random.key(1), count(thetas))
+    batch = side_by_side(points.shape[1], _even(count(thetas), 16))
+    return jax.lax.map(one, (thetas, points, keys), batch_size=batch)
 
 
 def _predictor(

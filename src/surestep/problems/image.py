@@ -32,6 +32,7 @@ from surestep.rules import (
     NesterovPerInstance,
     PrimalDual,
 )
+from surestep.rules.cosine import cosines
 from surestep.split import PriorSet, SplitSizes, TestSet
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.stages.imitate import ImitateSettings
@@ -123,14 +124,6 @@ class Frequencies(NamedTuple):
         rough = 4 - 2 * np.cos(down)[:, None] - 2 * np.cos(right)
         found = (*map(cosines, shape), (waves[0] @ doubled @ waves[1].T) ** 2, rough)
         return cls(*(jnp.asarray(array, dtype) for array in found))
-
-
-def cosines(size: int) -> Float[np.ndarray, "size size"]:
-    """The orthogonal matrix of the discrete cosine transform (type 2)."""
-    places = np.arange(size)
-    matrix = np.sqrt(2 / size) * np.cos(np.pi / size * np.outer(places, places + 0.5))
-    matrix[0] /= np.sqrt(2)
-    return matrix
 
 
 class Blurred(NamedTuple):

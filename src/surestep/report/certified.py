@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from surestep.certificate import percent
 from surestep.learning import Learned
-from surestep.report.figures import Figure, Line, Mark, Panel
+from surestep.report.figures import Figure, Line, Mark, Panel, loss_scale
 
 STATEMENT = "losses over iterations"
 
@@ -42,7 +42,7 @@ def certified_panel(learned: Learned) -> Panel:
         title="Loss that a share of instances stays below: certified and observed",
         x_label="iteration",
         y_label="loss",
-        y_scale="log",
+        y_scale=loss_scale(learned),
         lines=lines,
         marks=[Mark(f"horizon ({horizon})", "horizon", float(horizon), "dotted")],
         notes=[

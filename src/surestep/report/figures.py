@@ -142,9 +142,15 @@ def loss_panel(learned: Learned) -> Panel:
             right.append(Line(name, name, steps, watched[0].mean(axis=0).tolist(), "dashdot"))
     return dataclasses.replace(
         _losses_panel(learned, "Loss over iterations", "loss", learned.evaluation.losses),
+        y_scale=loss_scale(learned),
         right=right,
         right_label=f"{learned.evaluation.measured[0]}, mean (dash-dotted)" if right else "",
     )
+
+
+def loss_scale(learned: Learned) -> Scale:
+    """Losses are shown on a logarithmic axis, unless they may be negative."""
+    return "log" if learned.problem.nonnegative else "linear"
 
 
 def distance_panel(learned: Learned) -> Panel:
@@ -241,12 +247,18 @@ def histogram_panel(learned: Learned) -> Panel:
         name: losses[:, horizon]
         for name, losses in zip(evaluation.solvers[:2], evaluation.losses[:2], strict=True)
     }
+    scale = loss_scale(learned)
     shown = np.concatenate(
-        [losses[np.isfinite(losses) & (losses > 0)] for losses in final.values()]
-    )
+        [losses[np.isfinite(losses) & ((losses > 0) | (scale == "linear"))]
+         for losses in final.values()]
+    )  # fmt: skip
     low, high = (shown.min(), shown.max()) if shown.size else (1e-3, 1.0)
-    bound, point = learned.posterior.bound, learned.posterior.point_bound
-    edges = np.geomspace(min(low, bound) / 2, max(high, point) * 2, 60)
+    paper = _paper_marks(learned)
+    if scale == "log":
+        beside = [mark.x for mark in paper]
+        edges = np.geomspace(min(low, *beside) / 2, max(high, *beside) * 2, 60)
+    else:
+        edges = np.linspace(low, high if high > low else low + 1.0, 60)
     # What lies beyond an end, infinity included, is counted at that end.
     within = {name: np.clip(losses, edges[0], edges[-1]) for name, losses in final.items()}
     lost = [
@@ -268,14 +280,9 @@ def histogram_panel(learned: Learned) -> Panel:
         title=f"Loss after {horizon} iterations",
         x_label="loss",
         y_label="instances",
-        x_scale="log",
+        x_scale=scale,
         bars=bars,
-        marks=[
-            *means,
-            *_certified_marks(learned),
-            Mark(f"paper: {bound:.3g}, posterior (estimated)", "paper", bound),
-            Mark(f"paper: {point:.3g}, this rule (estimated)", "paper", point, "dotted"),
-        ],
+        marks=[*means, *_certified_marks(learned), *paper],
         notes=lost,
     )
 
@@ -283,10 +290,22 @@ def histogram_panel(learned: Learned) -> Panel:
 def _certified_marks(learned: Learned) -> list[Mark]:
     """Certified losses at the horizon: of 80 % of instances, and in expectation, clipped."""
     values = {statement.name: statement.value for statement in learned.certificate.statements}
-    quantile, mean = values["losses over iterations"], values["loss, clipped"]
+    quantile, mean = values["losses over iterations"], values.get("loss, clipped")
+    marks = [Mark(f"certified: 80% below {rounded_up(quantile, 3)}", "bound", quantile, "solid")]
+    if mean is not None:
+        label = f"certified: clipped mean below {rounded_up(mean, 3)}"
+        marks.append(Mark(label, "bound", mean, "dashdot"))
+    return marks
+
+
+def _paper_marks(learned: Learned) -> list[Mark]:
+    """The paper's bound, where losses allow one."""
+    if not learned.problem.nonnegative:
+        return []
+    bound, point = learned.posterior.bound, learned.posterior.point_bound
     return [
-        Mark(f"certified: 80% below {rounded_up(quantile, 3)}", "bound", quantile, "solid"),
-        Mark(f"certified: clipped mean below {rounded_up(mean, 3)}", "bound", mean, "dashdot"),
+        Mark(f"paper: {bound:.3g}, posterior (estimated)", "paper", bound),
+        Mark(f"paper: {point:.3g}, this rule (estimated)", "paper", point, "dotted"),
     ]
 
 

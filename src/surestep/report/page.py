@@ -161,6 +161,11 @@ def _notes(panel: Panel) -> list[str]:
 
 def goal_in_words(goal: Goal) -> str:
     """What counts as success, for people."""
+    if goal.kind == "decrease":
+        power = {0.0: "", 1.0: " times the gradient's norm there"}.get(
+            goal.exponent, f" \u00d7 (the gradient's norm there)^{goal.exponent:g}"
+        )
+        return f"a loss that is below the loss at the start by at least {goal.scale:g}{power}"
     if goal.exponent == 0:
         return f"a loss of at most {goal.scale:g}"
     if goal.exponent == 1:

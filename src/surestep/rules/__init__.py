@@ -14,6 +14,7 @@ from surestep.rules.classical import (
 )
 from surestep.rules.convolutional import Convolutional
 from surestep.rules.coordinatewise import Coordinatewise
+from surestep.rules.cosine import CosineQuasiNewton
 from surestep.rules.curvature import (
     LBFGS,
     ConjugateGradients,
@@ -41,6 +42,7 @@ __all__ = [
     "ConjugateGradients",
     "Convolutional",
     "Coordinatewise",
+    "CosineQuasiNewton",
     "Fista",
     "FistaWithRestart",
     "GradientDescent",

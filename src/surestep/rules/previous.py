@@ -1,10 +1,12 @@
 """What the paper's smooth rules have in common: they look one iteration back."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import Scalar
 
 from surestep.oracle import Vector
-from surestep.rule import GradientRule
+from surestep.rule import GradientRule, Need
 
 
 class Previous(eqx.Module):
@@ -15,7 +17,12 @@ class Previous(eqx.Module):
 
 
 class LooksBack(GradientRule):
-    """A rule whose memory is the previous point and its loss."""
+    """A rule whose memory is the previous point and its loss.
+
+    The paper's rules look at the logarithms of both losses.
+    """
+
+    needs: ClassVar[tuple[Need, ...]] = ("nonnegative",)
 
     def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Previous:
         """The start is its own predecessor."""

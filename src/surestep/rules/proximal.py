@@ -45,7 +45,7 @@ class Proximal(Rule):
     start itself.
     """
 
-    needs: ClassVar[tuple[Need, ...]] = ("weight",)
+    needs: ClassVar[tuple[Need, ...]] = ("weight", "nonnegative")
 
     weights: LinearChain
     corrections: LinearChain

@@ -42,13 +42,15 @@ class QuasiNewton(GradientRule):
 
     def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
         """No pairs yet."""
-        return _no_pairs(self.memory_size, x, gradient)
+        return no_pairs(self.memory_size, x, gradient)
 
     def update(
         self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
     ) -> tuple[Vector, Pairs]:
         """The direction from the pairs so far."""
-        return _moved(x, gradient, memory, self.first, self.longest, lambda vector: vector)
+        return quasi_newton_step(
+            x, gradient, memory, self.first, self.longest, lambda vector: vector
+        )
 
 
 class MetricQuasiNewton(GradientRule):
@@ -77,13 +79,13 @@ class MetricQuasiNewton(GradientRule):
 
     def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
         """No pairs yet."""
-        return _no_pairs(self.memory_size, x, gradient)
+        return no_pairs(self.memory_size, x, gradient)
 
     def update(
         self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
     ) -> tuple[Vector, Pairs]:
         """The direction from the metric and the pairs so far."""
-        return _moved(x, gradient, memory, self.first, self.longest, self.metric)
+        return quasi_newton_step(x, gradient, memory, self.first, self.longest, self.metric)
 
     def metric(self, vector: Vector) -> Vector:
         """The metric times a vector."""
@@ -93,13 +95,14 @@ class MetricQuasiNewton(GradientRule):
         return scale * (self.root @ (self.root.T @ vector))
 
 
-def _no_pairs(size: int, x: Vector, gradient: Vector) -> Pairs:
+def no_pairs(size: int, x: Vector, gradient: Vector) -> Pairs:
+    """The memory at a start."""
     none = jnp.zeros((size, x.size), x.dtype)
     used = jnp.zeros(size, bool)
     return Pairs(none, none, used, jnp.zeros((), jnp.int32), x, gradient)
 
 
-def _moved(
+def quasi_newton_step(
     x: Vector, gradient: Vector, memory: Pairs, first: float, longest: float, metric: Metric
 ) -> tuple[Vector, Pairs]:
     """The next point, along the direction as far as is allowed."""

@@ -47,8 +47,8 @@ class Residual(GradientRule):
 
     @property
     def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What the classical rule needs."""
-        return self.base.needs
+        """What the classical rule needs, and losses that have logarithms."""
+        return tuple(dict.fromkeys((*self.base.needs, "nonnegative")))
 
     def remember(self, x: Vector, value: Scalar, gradient: Vector) -> ResidualMemory:
         """The start is its own predecessor."""

@@ -55,12 +55,15 @@ class Watch(eqx.Module):
     """Classical steps still to be taken before the rule is trusted again."""
     burst: Int[Array, ""]
     """Classical steps to take at the next stall."""
+    zero: Scalar
+    """Where losses are counted from: 0, or the start's loss where losses may be negative."""
 
     @classmethod
-    def begin(cls, value: Scalar) -> "Watch":
+    def begin(cls, value: Scalar, nonnegative: bool) -> "Watch":
         """At the start nothing has gone wrong."""
-        zero = jnp.zeros((), jnp.int32)
-        return cls(value, value, zero, zero, zero + 1)
+        none = jnp.zeros((), jnp.int32)
+        zero = jnp.zeros_like(value) if nonnegative else value
+        return cls(value, value, none, none, none + 1, zero)
 
 
 class SafeguardedState(State):
@@ -83,12 +86,17 @@ class Safeguarded(Rule):
     from the best point. After a stall it takes one step, after the next stall two, then four:
     where the rule has nothing left to give, the fallback does the work.
 
+    Where losses may be negative there is no share of a loss. There something is wrong if the loss
+    exceeds the best one by more than `factor` times what has been gained since the start, and a
+    decrease counts if it is the share `decrease` of that gain, or the first one.
+
     - The returned loss never exceeds the start's.
     - With a monotone fallback (a gradient or proximal gradient step of `1 / L`), limit points are
       stationary. For either the loss decreases by a fixed share again and again, so it tends to
       0, the least value that a loss can have; or steps of the fallback from the best point are
       taken infinitely often, and each of them lowers the best loss by at least
-      `norm(gradient)^2 / (2 L)`.
+      `norm(gradient)^2 / (2 L)`. (Where losses may be negative: either the gain since the start
+      grows by a fixed share again and again, so the loss has no lower bound, or the same.)
     - While nothing is wrong, nothing is evaluated beyond what the rule itself evaluates. If rule
       and fallback are gradient rules, an iteration is one gradient in any case.
 
@@ -152,11 +160,13 @@ class Safeguarded(Rule):
             shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), state.x)
             memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             best = ()
-        return SafeguardedState(state.x, state.value, best, state, memory, Watch.begin(state.value))
+        watch = Watch.begin(state.value, oracle.problem.nonnegative)
+        return SafeguardedState(state.x, state.value, best, state, memory, watch)
 
     def step(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
         """A step of the rule, or one of the fallback from the best point."""
-        blown, stalled = self._verdict(state)
+        nonnegative = oracle.problem.nonnegative
+        blown, stalled = self._verdict(state, nonnegative)
         wrong = blown | stalled
         burst = jnp.where(stalled, state.watch.burst, 1)
         classical = wrong | (state.watch.remaining > 0)
@@ -167,7 +177,7 @@ class Safeguarded(Rule):
         seen, rule, fallback, gradient = move(oracle, state, wrong, classical, over)
         # Minus infinity is no loss either.
         value = jnp.where(jnp.isfinite(seen.value), seen.value, jnp.inf)
-        watch = self._watch(state.watch, value, wrong, stalled, remaining, over)
+        watch = self._watch(state.watch, value, wrong, stalled, remaining, over, nonnegative)
         better = value < state.value
 
         def pick(new: Any, old: Any) -> Any:
@@ -182,10 +192,15 @@ class Safeguarded(Rule):
             watch,
         )
 
-    def _verdict(self, state: SafeguardedState) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    def _verdict(
+        self, state: SafeguardedState, nonnegative: bool
+    ) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
         """Whether the rule has blown up, and whether it has stalled instead."""
         watch, value = state.watch, state.rule.value
-        blown = ~jnp.isfinite(value) | (value > self.factor * watch.best)
+        most = self.factor * watch.best
+        if not nonnegative:
+            most = watch.best + self.factor * (watch.zero - watch.best)
+        blown = ~jnp.isfinite(value) | (value > most)
         stalled = (watch.since >= self.patience) & (watch.remaining == 0) & ~blown
         return blown, stalled
 
@@ -197,9 +212,14 @@ class Safeguarded(Rule):
         stalled: Bool[Array, ""],
         remaining: Int[Array, ""],
         over: Bool[Array, ""],
+        nonnegative: bool,
     ) -> Watch:
         best = jnp.where(value < watch.best, value, watch.best)
-        decreased = value <= (1 - self.decrease) * watch.mark
+        wanted = (1 - self.decrease) * watch.mark
+        if not nonnegative:
+            wanted = watch.mark - self.decrease * (watch.zero - watch.mark)
+        # Where nothing has been gained yet, both sides are equal at a loss that stays.
+        decreased = (value <= wanted) & (nonnegative | (value < watch.mark))
         longer = jnp.minimum(2 * watch.burst, _LONGEST_BURST)
         return Watch(
             best=best,
@@ -207,6 +227,7 @@ class Safeguarded(Rule):
             since=jnp.where(decreased | over | wrong, 0, watch.since + 1).astype(jnp.int32),
             remaining=remaining.astype(jnp.int32),
             burst=jnp.where(stalled, longer, watch.burst).astype(jnp.int32),
+            zero=watch.zero,
         )
 
     def _one_gradient(

@@ -22,7 +22,7 @@ from surestep.problem import working_precision
 from surestep.progress import Reporter, Silence
 from surestep.rule import Rule, with_hyper
 from surestep.split import TrainSet
-from surestep.stages.sample import Sampled, sublevel_risks
+from surestep.stages.sample import Sampled, weighed_risks
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
 
@@ -95,15 +95,16 @@ def certify(
     seen = _gather(plan, task, rule, prior, data, checkpoint or NoCheckpoint(), report or Silence())
     race = (plan.horizon, race_length(plan.horizon, seen.hits))
     theirs = [
-        task.observe(opponents[name], data, race, plan.hit_tolerances) for name in plan.opponents
+        task.observe(opponents[name], data, race, plan.hit_tolerances, plan.hits_goal)
+        for name in plan.opponents
     ]
-    number, tolerances = len(theirs), len(plan.hit_tolerances)
+    number = len(theirs)
     evidence = Evidence(
         losses=seen.losses,
         thresholds=task.thresholds(data),
         hits=seen.hits,
         opponent_losses=np.array([o[0][:, 0] for o in theirs]).reshape(number, data.size),
-        opponent_hits=np.array([o[1] for o in theirs]).reshape(number, data.size, tolerances),
+        opponent_hits=np.array([o[1] for o in theirs]).reshape(number, data.size, plan.hits),
         statistics=seen.statistics,
     )
     return paper_posterior(plan, prior, evidence)
@@ -121,11 +122,16 @@ def race_length(horizon: int, hits: Float[np.ndarray, "..."]) -> int:
 
 
 def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified:
-    """The paper's posterior and bound, with its estimates plugged in, from the evidence."""
+    """The paper's posterior and bound, with its estimates plugged in, from the evidence.
+
+    Where losses may be negative the same posterior weighs misses of the goal instead of losses.
+    The bound is then one for their probability, and no statement is made of it.
+    """
     final, threshold = evidence.losses[:, :, -1], evidence.thresholds
     good = reached(final, threshold)
-    risks = sublevel_risks(final, threshold, prior.probabilities)
+    risks = weighed_risks(final, threshold, prior.probabilities, plan.bounded)
     moments = np.mean(np.where(good, threshold**2, 0.0), axis=1) / prior.probabilities**2
+    moments = moments if plan.bounded else np.ones(len(risks))
     lambdas = np.array(plan.lambdas)
     family = sublevel_family(prior.log_prior, risks, moments, plan.train_size)
     bound = family.minimise_on_set(lambdas, plan.epsilon)
@@ -158,7 +164,7 @@ def _gather(
     report: Reporter,
 ) -> _Seen:
     number, size = len(prior.hypers), data.size
-    widths = (len(plan.iterations), len(plan.hit_tolerances), len(plan.statistics))
+    widths = (len(plan.iterations), plan.hits, len(plan.statistics))
     empty = _Seen(*(np.zeros((number, size, width)) for width in widths), done=np.array(0))
     seen = checkpoint.load(empty) or empty
     done, saved = int(seen.done), time.monotonic()
@@ -166,7 +172,7 @@ def _gather(
         for sample in range(done, number):
             candidate = with_hyper(rule, jnp.asarray(prior.hypers[sample]))
             seen.losses[sample], seen.hits[sample], seen.statistics[sample] = task.observe(
-                candidate, data, plan.iterations, plan.hit_tolerances
+                candidate, data, plan.iterations, plan.hit_tolerances, plan.hits_goal
             )
             bar.advance(1, f"median loss {np.median(seen.losses[sample, :, -1]):.3g}")
             if time.monotonic() - saved > 10:

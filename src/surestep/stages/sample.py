@@ -342,7 +342,7 @@ def _prior(sampling: _Sampling, task: Task, data: PriorSet) -> Sampled:
     )
     losses = np.asarray(sampling.losses, np.float64)
     threshold = task.thresholds(data)
-    risks = sublevel_risks(losses, threshold, probabilities)
+    risks = weighed_risks(losses, threshold, probabilities, task.problem.nonnegative)
     return Sampled(
         hypers=np.asarray(sampling.hypers),
         successes=counts[:, 0],
@@ -357,6 +357,18 @@ def _prior(sampling: _Sampling, task: Task, data: PriorSet) -> Sampled:
         outside=int(sampling.proposals - sampling.accepted - sampling.undecided),
         undecided=int(sampling.undecided),
     )
+
+
+def weighed_risks(
+    losses: Float[np.ndarray, "sample instance"],
+    threshold: Float[np.ndarray, " instance"],
+    probabilities: Float[np.ndarray, " sample"],
+    nonnegative: bool,
+) -> Float[np.ndarray, " sample"]:
+    """What samples are weighed by: sublevel risks, or, where losses may be negative, misses."""
+    if nonnegative:
+        return sublevel_risks(losses, threshold, probabilities)
+    return np.mean(~reached(losses, threshold), axis=1)
 
 
 def sublevel_risks(
