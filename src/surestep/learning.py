@@ -17,6 +17,7 @@ from surestep.claims import Plan
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
+from surestep.pieces import Crew
 from surestep.planning import choose_opponents, plan_run
 from surestep.posterior import Posterior
 from surestep.problem import Problem, Theta, instance, working_precision
@@ -118,8 +119,12 @@ def learn(
     experiment: Experiment,
     folder: RunFolder | None = None,
     report: Reporter | None = None,
+    crew: Crew | None = None,
 ) -> Learned:
-    """Run all stages; in a folder, go on from what is there already."""
+    """Run all stages; in a folder, go on from what is there already.
+
+    The crew rolls out where that is most of the work, in `certify`; everything else is done here.
+    """
     config.validate()
     experiment.validate()
     if config.training.distances and experiment.minima is None:
@@ -140,10 +145,10 @@ def learn(
         split = Split.draw(experiment.problem, config.sizes, config.seed)
         check_problem(experiment.problem, split.prior.thetas, config.block)
     if folder is None:
-        return _stages(config, experiment, rule, split, None, report)
+        return _stages(config, experiment, rule, split, None, report, crew)
     with folder.claimed(config):
         _record_inputs(folder, split, experiment, rule)
-        learned = _stages(config, experiment, rule, split, folder, report)
+        learned = _stages(config, experiment, rule, split, folder, report, crew)
         learned.save(folder.solver_path)
         return learned
 
@@ -155,6 +160,7 @@ def _stages(
     split: Split,
     folder: RunFolder | None,
     report: Reporter,
+    crew: Crew | None,
 ) -> Learned:
     task = config.task(experiment)
     seed = config.seed
@@ -227,7 +233,7 @@ def _stages(
         "certify",
         Certified,
         lambda checkpoint: certify(
-            plan, task, rule, prior, opponents, split.train, checkpoint, report
+            plan, task, rule, prior, opponents, split.train, checkpoint, report, crew
         ),
     )
     deployed = _at(rule, prior.hypers[found.mode], task)

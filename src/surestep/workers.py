@@ -1,0 +1,138 @@
+"""What each of several processes does in a run: the first leads, the others roll out for it."""
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from surestep import problems
+from surestep.errors import HostError, SurestepError
+from surestep.hosts import (
+    Board,
+    Joining,
+    Leader,
+    Share,
+    join,
+    pack_seen,
+    unpack_end,
+    unpack_job,
+)
+from surestep.pieces import Alone, Work
+from surestep.planning import choose_opponents
+from surestep.problem import working_precision
+from surestep.randomness import named_key
+from surestep.recertify import fresh_instances
+from surestep.records import to_plain
+from surestep.split import TrainSet
+
+Explain = Callable[[BaseException], int]
+"""Tells the user of an error, and says which exit code it means."""
+
+
+def subject_of(config: Any, instances: str | None = None, size: int = 0) -> dict[str, Any]:
+    """What workers must know of a run: its configuration, and what is certified on.
+
+    Without `instances` that is the run's own train set, with them what `surestep certify` takes.
+    """
+    return {"config": to_plain(config), "instances": instances, "size": size}
+
+
+class Workbench:
+    """The problem, the rules and the data of a run, made from what process 0 says of it."""
+
+    def __init__(self, subject: dict[str, Any]) -> None:
+        config = problems.config_of(subject["config"], "the configuration of process 0")
+        experiment = problems.build(config)
+        self.task = config.task(experiment)
+        with working_precision(experiment.problem):
+            self.rule = experiment.create_rule(named_key(config.seed, "rule"))
+        self.opponents = choose_opponents(config.certify, experiment)
+        if subject["instances"] is None:
+            self.train = TrainSet.draw(experiment.problem, config.sizes.train, config.seed)
+        else:
+            self.train = fresh_instances(experiment.problem, subject["instances"], subject["size"])
+
+    def work(self, facts: dict[str, Any], hypers: Any) -> Work:
+        """The work that process 0 describes, which must be the same here."""
+        rule = self.opponents[facts["name"]] if facts["name"] else self.rule
+        work = self.task.work(
+            rule, self.train, tuple(facts["at"]), tuple(facts["tolerances"]), hypers, facts["name"]
+        )
+        if work.data.sha256 != facts["sha256"] or work.number != facts["number"]:
+            raise HostError(
+                "the train instances here are others than those of process 0: all processes of a "
+                "run need the same files, the same versions and the same kind of machine"
+            )
+        return work
+
+
+def together(joining: Joining, lead: Callable[[Leader], int], explain: Explain) -> int:
+    """Join the run's other processes; lead them, or work for process 0. Returns the exit code."""
+    board = join(joining)
+    code, message = _lead(board, lead, explain) if board.process == 0 else _follow(board)
+    if board.process:
+        if message:
+            print(f"surestep: {message}", file=sys.stderr)
+        board.put(f"bye/{board.process}", b"bye")
+    if not message:
+        jax.distributed.shutdown()
+        return code
+    # An orderly end would wait for processes that may be gone.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _lead(board: Board, lead: Callable[[Leader], int], explain: Explain) -> tuple[int, str]:
+    leader = Leader(board)
+    code, message = 1, "process 0 has failed"
+    try:
+        code, message = lead(leader), ""
+    except BaseException as error:
+        code, message = explain(error), f"process 0 has stopped: {error or 'it was interrupted'}"
+    leader.dismiss(code, message)
+    return code, message
+
+
+def _follow(board: Board) -> tuple[int, str]:
+    """Compute pieces until process 0 says that it is over, and how it ended."""
+    try:
+        return _serve(board)
+    except SurestepError as error:
+        return _give_up(board, error.exit_code, str(error))
+    except KeyboardInterrupt:
+        return _give_up(board, 130, "it was interrupted")
+    except Exception as error:
+        traceback.print_exc()
+        return _give_up(board, 1, repr(error))
+
+
+def _give_up(board: Board, code: int, reason: str) -> tuple[int, str]:
+    message = f"process {board.process} of {board.processes} has stopped: {reason}"
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        board.hand_in(f"failed/{board.process}", message.encode())
+    return code, message
+
+
+def _serve(board: Board) -> tuple[int, str]:
+    name, content = board.wait("end", "subject")
+    if name == "end":
+        return unpack_end(content)
+    bench, job = Workbench(json.loads(content)), 0
+    while True:
+        name, content = board.wait("end", f"job/{job}")
+        if name == "end":
+            return unpack_end(content)
+        facts, arrays = unpack_job(content)
+        work = bench.work(facts, arrays.get("hypers"))
+        share = Share(board, f"next/{job}", arrays["pieces"].tolist(), len(jax.local_devices()))
+        while pieces := share.next():
+            for piece, seen in Alone().observe(work, pieces):
+                board.hand_in(f"done/{job}/{piece}", pack_seen(piece, seen))
+            board.require_alive(0)
+        job += 1
