@@ -27,6 +27,9 @@ PATIENCE = 60.0
 _BACKSTOP = 3600
 """After so many seconds JAX itself ends the processes of a run that has lost one."""
 
+_FAREWELL = 10.0
+"""For so many seconds process 0 waits until the others have heard that it is over."""
+
 _SPAN = 0.5
 """For about so many seconds of work a process takes pieces at a time."""
 
@@ -250,15 +253,19 @@ class Leader:
             if left and not mine:
                 time.sleep(0.02)
 
-    def dismiss(self, code: int = 0, message: str = "") -> None:
-        """Let the others go, and wait until they have heard it; a message says what went wrong."""
+    def dismiss(self, code: int = 0, message: str = "") -> bool:
+        """Let the others go, and wait until they have heard it; a message says what went wrong.
+
+        Returns whether all of them have.
+        """
         self.board.put("end", json.dumps({"code": code, "message": message}).encode())
-        until = time.monotonic() + 10
-        for process in self.board.others():
-            while self.board.get(f"bye/{process}") is None:
-                if time.monotonic() > until or self.board.silent(process):
-                    break
-                time.sleep(0.05)
+        until, waiting = time.monotonic() + _FAREWELL, self.board.others()
+        while waiting and time.monotonic() < until:
+            waiting = [p for p in waiting if self.board.get(f"bye/{p}") is None]
+            if all(self.board.silent(p) for p in waiting):
+                break
+            time.sleep(0.05)
+        return not waiting
 
     def _require_workers(self) -> None:
         for content in self.board.take("failed/"):

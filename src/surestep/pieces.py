@@ -176,7 +176,7 @@ class Crew(Protocol):
 class Alone:
     """This process, with some of its devices; by default with all of them."""
 
-    devices: tuple[jax.Device, ...] | None = None
+    devices: tuple[Any, ...] | None = None
 
     def observe(self, work: Work, pieces: Sequence[int]) -> Iterator[tuple[int, Seen]]:
         """Compute pieces one after the other, as many at a time as there are devices."""
@@ -236,7 +236,7 @@ class _OneDevice:
 class _Sharded:
     """As many pieces at a time as a mesh has devices, each computed by one of them alone."""
 
-    def __init__(self, work: Work, devices: Sequence[jax.Device]) -> None:
+    def __init__(self, work: Work, devices: Sequence[Any]) -> None:
         self.work = work
         self.mesh = Mesh(np.array(devices), ("piece",))
         self.thetas = functools.lru_cache(maxsize=1)(self._on_host)

@@ -198,6 +198,6 @@ def _head(path: jax.tree_util.KeyPath, array: np.ndarray, shape: tuple[int, ...]
     return f"{jax.tree_util.keystr(path)} {array.dtype} {shape}\n".encode()
 
 
-def _bytes(array: Theta) -> np.ndarray:
+def _bytes(array: Theta) -> memoryview:
     """An array's bytes in C order, not copied where they lie like that."""
-    return np.asarray(array, order="C").reshape(-1).view(np.uint8)
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data

@@ -74,29 +74,31 @@ class Workbench:
 def together(joining: Joining, lead: Callable[[Leader], int], explain: Explain) -> int:
     """Join the run's other processes; lead them, or work for process 0. Returns the exit code."""
     board = join(joining)
-    code, message = _lead(board, lead, explain) if board.process == 0 else _follow(board)
-    if board.process:
+    if board.process == 0:
+        code, orderly = _lead(board, lead, explain)
+    else:
+        code, message = _follow(board)
+        orderly = not message
         if message:
             print(f"surestep: {message}", file=sys.stderr)
         board.put(f"bye/{board.process}", b"bye")
-    if not message:
+    if orderly:
         jax.distributed.shutdown()
         return code
-    # An orderly end would wait for processes that may be gone.
+    # JAX's way to end waits for all processes, of which some may be gone.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _lead(board: Board, lead: Callable[[Leader], int], explain: Explain) -> tuple[int, str]:
+def _lead(board: Board, lead: Callable[[Leader], int], explain: Explain) -> tuple[int, bool]:
+    """The exit code, and whether all processes are there to end together."""
     leader = Leader(board)
-    code, message = 1, "process 0 has failed"
     try:
         code, message = lead(leader), ""
     except BaseException as error:
-        code, message = explain(error), f"process 0 has stopped: {error or 'it was interrupted'}"
-    leader.dismiss(code, message)
-    return code, message
+        code, message = explain(error), f"process 0 has stopped: {str(error) or 'interrupted'}"
+    return code, leader.dismiss(code, message) and not message
 
 
 def _follow(board: Board) -> tuple[int, str]:
