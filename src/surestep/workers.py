@@ -77,11 +77,13 @@ def together(joining: Joining, lead: Callable[[Leader], int], explain: Explain) 
     if board.process == 0:
         code, orderly = _lead(board, lead, explain)
     else:
+        print(f"process {board.process} of {board.processes} is here", file=sys.stderr, flush=True)
         code, message = _follow(board)
         orderly = not message
         if message:
             print(f"surestep: {message}", file=sys.stderr)
-        board.put(f"bye/{board.process}", b"bye")
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            board.put(f"bye/{board.process}", b"bye")
     if orderly:
         jax.distributed.shutdown()
         return code
