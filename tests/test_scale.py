@@ -29,7 +29,7 @@ from surestep.store import RunFolder
 from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed, planned
 
 KEY = named_key(3, "data", "TrainSet")
-SIZE = 100
+SIZE = 60
 
 
 @pytest.fixture(scope="module")
@@ -70,36 +70,26 @@ def test_cuts_cover_a_set_once_in_runs_of_one_length(size, block):
 def test_a_piece_is_what_one_program_makes_of_its_instances(short, prior):
     """Each piece has the bits of the plain program; the whole set's program may round otherwise."""
     train = TrainSet.draw(PROBLEM, SIZE, 3)
-    work = short.work(RULE, train, (0, 5, 10), (100.0, 1.0), prior.hypers)
-    assert work.cuts == Cuts(SIZE, 48) and work.number == 9
-    found = dict(Alone().observe(work, range(9)))
-    assert sorted(found) == list(range(9))
-    whole = [dataclasses.replace(work, rule=work.sample(s), hypers=None) for s in range(3)]
+    plan = planned(prior, train)
+    work = short.work(RULE, train, plan.iterations, plan.hit_tolerances, prior.hypers)
+    assert work.cuts == Cuts(SIZE, 32) and work.number == 6
+    assert [work.place(piece) for piece in (1, 5)] == [(1, 0, 32), (2, 32, SIZE)]
+    found = dict(Alone().observe(work, [4, 1, 5, 0]))
+    assert list(found) == [4, 1, 5, 0]
+    whole = {}
     for piece, seen in found.items():
         sample, first, last = work.place(piece)
-        padded = np.minimum(np.arange(first, first + 48), SIZE - 1)
+        padded = np.minimum(np.arange(first, first + 32), SIZE - 1)
         thetas = jax.tree.map(lambda leaf, chosen=padded: leaf[chosen], train.thetas)
-        alone = observe(
-            work.sample(sample), PROBLEM, thetas, (0, 5, 10), jnp.array([100.0, 1.0]), (), 16
-        )
+        others = (plan.iterations, jnp.array(plan.hit_tolerances), (), 16)
+        alone = observe(work.sample(sample), PROBLEM, thetas, *others)
         np.testing.assert_array_equal(seen.losses, alone.losses[: last - first])
         np.testing.assert_array_equal(seen.hits, alone.hits[: last - first])
-        together = observe_all(whole[sample])
-        np.testing.assert_array_equal(together.losses[first:last], seen.losses)
-    assert [work.place(piece)[0] for piece in (0, 1, 2, 3)] == [0, 1, 2, 0]
-
-
-def test_pieces_give_the_certificate_of_the_whole(short, prior, monkeypatch):
-    train = TrainSet.draw(PROBLEM, SIZE, 3)
-    plan = planned(prior, train)
-    cut = certify(plan, short, RULE, prior, OPPONENTS, train)
-    monkeypatch.setattr(pieces, "LENGTH", 1024)
-    whole = certify(plan, short, RULE, prior, OPPONENTS, train)
-    assert cut.mode == whole.mode
-    np.testing.assert_allclose(cut.losses, whole.losses, rtol=1e-9)
-    np.testing.assert_array_equal(cut.hits, whole.hits)
-    np.testing.assert_allclose(cut.opponent_losses, whole.opponent_losses, rtol=1e-9)
-    assert cut.bound == pytest.approx(whole.bound, rel=1e-9)
+        whole[sample] = observe(work.sample(sample), PROBLEM, train.thetas, *others)
+        np.testing.assert_allclose(whole[sample].losses[first:last], seen.losses, rtol=1e-9)
+        np.testing.assert_array_equal(whole[sample].hits[first:last], seen.hits)
+    single = dataclasses.replace(work, rule=work.sample(1), hypers=None)
+    np.testing.assert_array_equal(observe_all(single).losses[:32], found[1].losses)
 
 
 def test_a_contract_that_is_broken_far_into_a_set_is_reported_with_the_instance(short):
@@ -111,12 +101,12 @@ def test_a_contract_that_is_broken_far_into_a_set_is_reported_with_the_instance(
             return jnp.zeros(())
 
         def loss(self, x, theta):
-            return jnp.where(theta > 90, -1.0, 1.0) + 0 * x
+            return jnp.where(theta > 50, -1.0, 1.0) + 0 * x
 
     task = changed(short, problem=Falls())
     train = TrainSet(jnp.arange(float(SIZE)))
     rule = OPPONENTS["heavy ball"]
-    with pytest.raises(ProblemError, match="fell to -1 on instance 91 of the TrainSet"):
+    with pytest.raises(ProblemError, match="fell to -1 on instance 51 of the TrainSet"):
         task.observe(rule, train, (0, 1), ())
 
 
@@ -138,8 +128,8 @@ def test_a_streamed_set_gives_the_same_certificate_and_is_never_asked_for_all(sh
     plan = planned(prior, stored)
     asked.clear()
     found = certify(plan, short, RULE, prior, OPPONENTS, streamed)
-    # Nine pieces and three runs, of at most 48 instances each.
-    assert max(asked) == 48 and asked.count(48) == 2 + 2
+    # Two runs of instances for the samples, two for the opponent, two chunks for the goal.
+    assert asked == [32, 28, 32, 28, 32, 28]
     expected = certify(plan, short, RULE, prior, OPPONENTS, stored)
     for name, value in vars(expected).items():
         np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
@@ -148,7 +138,7 @@ def test_a_streamed_set_gives_the_same_certificate_and_is_never_asked_for_all(sh
 def test_parts_of_a_streamed_set_are_those_of_the_set():
     stored = draw(PROBLEM, SIZE, KEY)
     source = DrawnInChunks(PROBLEM, SIZE, KEY, chunk=32)
-    for first, last in [(0, 1), (0, 32), (31, 33), (10, 90), (96, 100), (0, 100)]:
+    for first, last in [(31, 33), (10, 50), (32, 60)]:
         for found, leaf in zip(source.part(first, last), stored, strict=True):
             np.testing.assert_array_equal(found, leaf[first:last])
 
@@ -157,9 +147,12 @@ def test_only_large_train_sets_are_streamed(monkeypatch):
     monkeypatch.setattr(split, "IN_MEMORY", SIZE)
     assert type(TrainSet.draw(PROBLEM, SIZE, 3)) is TrainSet
     large = TrainSet.draw(PROBLEM, SIZE + 1, 3)
-    assert isinstance(large, StreamedTrainSet)
-    assert large.size == SIZE + 1 == sum(len(part.target) for part in large.parts())
-    np.testing.assert_array_equal(large.part(60, SIZE).target, draw(PROBLEM, SIZE, KEY).target[60:])
+    assert isinstance(large, StreamedTrainSet) and isinstance(large.thetas, DrawnInChunks)
+    assert large.size == SIZE + 1
+    assert large.thetas.key == KEY
+    small = dataclasses.replace(large.thetas, chunk=32)
+    parts = list(StreamedTrainSet(small).parts())
+    assert [len(part.target) for part in parts] == [32, 29]
 
 
 def test_instances_are_read_from_npy_files_piece_by_piece(tmp_path):
@@ -174,7 +167,7 @@ def test_instances_are_read_from_npy_files_piece_by_piece(tmp_path):
     assert found.size == SIZE and found.sha256 == TrainSet(stored).sha256
     # What is wrong anywhere in a file is found before work begins.
     bad = np.array(stored.target)
-    bad[77, 1] = np.inf
+    bad[57, 1] = np.inf
     np.save(folder / "target.npy", bad)
     with pytest.raises(ConfigurationError, match=r"target in .* not finite"):
         read_instances(PROBLEM, folder)
@@ -241,7 +234,7 @@ def again(run, train, **options):
 
 
 def test_the_deployed_rule_alone_pays_for_no_other(run, prior):
-    train = TrainSet.draw(PROBLEM, SIZE, 3)
+    train = TrainSet.draw(PROBLEM, 64, 3)
     mode = Certificate.load(run.certificate_path).deployed_sample
     document, place = again(run, train, deployed=True)
     assert Certificate.load(place / "certificate.json") == document
@@ -249,7 +242,7 @@ def test_the_deployed_rule_alone_pays_for_no_other(run, prior):
     misses = int(np.sum(~(TASK.losses(rule, train)[:, 0] <= TASK.thresholds(train))))
     # Clopper-Pearson at the claim's whole share: the prior has one sample.
     share = next(s.epsilon for s in document.ledger if s.name == "missing the goal")
-    expected = stats.beta.ppf(1 - share, misses + 1, SIZE - misses)
+    expected = stats.beta.ppf(1 - share, misses + 1, 64 - misses)
     assert document.statements[0].value == pytest.approx(expected, rel=1e-9)
     assert document.solver_sha256 == solver_fingerprint(rule)
     assert document.deployed_sample == 0
@@ -260,12 +253,12 @@ def test_the_deployed_rule_is_not_certified_by_what_chose_it(run):
         again(run, SPLIT.train, deployed=True)
     run.certificate_path.unlink()
     with pytest.raises(RunFolderError, match="no deployed rule yet"):
-        again(run, TrainSet.draw(PROBLEM, SIZE, 3), deployed=True)
+        again(run, TrainSet.draw(PROBLEM, 64, 3), deployed=True)
     assert read_charges(run) == []
 
 
 def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeypatch):
-    train = TrainSet.draw(PROBLEM, SIZE, 3)
+    train = TrainSet.draw(PROBLEM, 64, 3)
 
     def stopped(*_, **__):
         raise KeyboardInterrupt

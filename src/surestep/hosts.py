@@ -232,13 +232,17 @@ class Leader:
         self._jobs = 0
 
     def introduce(self, subject: dict[str, Any]) -> None:
-        """Tell the others what the run is about; see `surestep.workers`."""
-        self.board.put("subject", json.dumps(subject).encode())
+        """Tell the others what the next works are about; see `surestep.workers`."""
+        self._post(pack_job({"subject": subject}, {}))
+
+    def _post(self, content: bytes) -> int:
+        job, self._jobs = self._jobs, self._jobs + 1
+        self.board.put(f"job/{job}", content)
+        return job
 
     def observe(self, work: Work, pieces: Sequence[int]) -> Iterator[tuple[int, Seen]]:
         """Compute pieces, together with the others."""
-        job, self._jobs = self._jobs, self._jobs + 1
-        self.board.put(f"job/{job}", pack_job(work, pieces))
+        job = self._post(pack_work(work, pieces))
         share = Share(self.board, f"next/{job}", pieces, len(jax.local_devices()))
         left, mine = len(pieces), share.next()
         while left:
@@ -273,7 +277,7 @@ class Leader:
         self.board.require_alive(*self.board.others())
 
 
-def pack_job(work: Work, pieces: Sequence[int]) -> bytes:
+def pack_work(work: Work, pieces: Sequence[int]) -> bytes:
     """A work as bytes, for processes that know the problem, its rules and the data already."""
     facts = {
         "name": work.name,
@@ -285,11 +289,16 @@ def pack_job(work: Work, pieces: Sequence[int]) -> bytes:
     arrays = {"pieces": np.asarray(pieces, np.int64)}
     if work.hypers is not None:
         arrays["hypers"] = np.ascontiguousarray(work.hypers)
+    return pack_job(facts, arrays)
+
+
+def pack_job(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+    """What process 0 has to say, as bytes."""
     return safetensors.numpy.save(arrays, {"facts": json.dumps(facts)})
 
 
 def unpack_job(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The facts and the arrays of a job."""
+    """The other way round."""
     length = int.from_bytes(content[:8], "little")
     facts = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["facts"])
     return facts, safetensors.numpy.load(content)

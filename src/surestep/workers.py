@@ -1,7 +1,7 @@
 """What each of several processes does in a run: the first leads, the others roll out for it."""
 
 import contextlib
-import json
+import itertools
 import os
 import sys
 import traceback
@@ -124,19 +124,20 @@ def _give_up(board: Board, code: int, reason: str) -> tuple[int, str]:
 
 
 def _serve(board: Board) -> tuple[int, str]:
-    name, content = board.wait("end", "subject")
-    if name == "end":
-        return unpack_end(content)
-    bench, job = Workbench(json.loads(content)), 0
-    while True:
+    bench: Workbench | None = None
+    for job in itertools.count():
         name, content = board.wait("end", f"job/{job}")
         if name == "end":
             return unpack_end(content)
         facts, arrays = unpack_job(content)
+        if "subject" in facts:
+            bench = Workbench(facts["subject"])
+            continue
+        assert bench is not None
         work = bench.work(facts, arrays.get("hypers"))
         share = Share(board, f"next/{job}", arrays["pieces"].tolist(), len(jax.local_devices()))
         while pieces := share.next():
             for piece, seen in Alone().observe(work, pieces):
                 board.hand_in(f"done/{job}/{piece}", pack_seen(piece, seen))
             board.require_alive(0)
-        job += 1
+    raise AssertionError
