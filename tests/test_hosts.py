@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,17 +19,17 @@ import pytest
 from surestep.cli import main
 from surestep.errors import ConfigurationError
 from surestep.hosts import Joining, pack_seen, pack_work, unpack_job, unpack_seen
-from surestep.pieces import Seen, Work
 from surestep.recertify import certify_again, read_charges
 from surestep.records import to_json
 from surestep.rule import hyper_of, with_hyper
 from surestep.split import TrainSet
 from surestep.stages.sample import Sampled
 from surestep.store import RunFolder, write_text
+from surestep.tiles import Seen, Work
 from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK
 
 SIZE = 1500
-"""More than one piece: two runs of instances, of three samples each."""
+"""More than one tile: two runs of instances, of three samples each."""
 
 PATIENCE = 4
 """Seconds; a machine with much else to do may keep a process waiting for some."""
@@ -76,7 +78,7 @@ def alone(run, tmp_path_factory):
 
 
 @contextlib.contextmanager
-def pair(run, compiled, patience):
+def pair(run, compiled, patience) -> Iterator[Any]:
     """Two processes on loopback, the first with four simulated devices, the second with one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -126,7 +128,7 @@ def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
         for line in leader.stdout:
             if "the first is done" in line:
                 break
-        # Not a bit differs, whoever computed a piece, and on how many devices.
+        # Not a bit differs, whoever computed a tile, and on how many devices.
         same_certificate(run, alone, 0)
         worker.kill()
         time.sleep(1.5 * PATIENCE)
@@ -140,13 +142,13 @@ def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
     # One process alone goes on: what process 0 had done is not done again.
     checked, seen = Work.checked, []
 
-    def counted(work, piece, found):
-        seen.append((work.name, piece))
-        return checked(work, piece, found)
+    def counted(work, tile, found):
+        seen.append((work.name, tile))
+        return checked(work, tile, found)
 
     monkeypatch.setattr(Work, "checked", counted)
     certify_again(run, CONFIG, EXPERIMENT, TrainSet.draw(PROBLEM, SIZE, 778), 0.05)
-    assert len([piece for name, piece in seen if not name]) < 6
+    assert len([tile for name, tile in seen if not name]) < 6
     same_certificate(run, alone, 1)
     assert len(read_charges(run)) == 2
 
@@ -159,10 +161,10 @@ def test_works_and_results_survive_the_way_between_processes():
     assert facts["name"] == "heavy ball" and facts["sha256"] == SPLIT.train.sha256
     assert arrays["hypers"].dtype == np.float32
     np.testing.assert_array_equal(arrays["hypers"], hypers)
-    assert arrays["pieces"].tolist() == [2, 0]
+    assert arrays["tiles"].tolist() == [2, 0]
     seen = Seen(np.array([[1.0, np.inf]]), np.zeros((1, 0)), np.array([[0.5]]))
-    piece, back = unpack_seen(pack_seen(5, seen))
-    assert piece == 5
+    tile, back = unpack_seen(pack_seen(5, seen))
+    assert tile == 5
     for found, sent in zip(back, seen, strict=True):
         assert found.shape == sent.shape
         np.testing.assert_array_equal(found, sent)

@@ -1,4 +1,4 @@
-"""Work in pieces, data that are never in memory as a whole, and the deployed rule alone."""
+"""Work in tiles, data that are never in memory as a whole, and the deployed rule alone."""
 
 import dataclasses
 import itertools
@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from surestep import pieces, split, statements
+from surestep import split, statements, tiles
 from surestep.certificate import Certificate
 from surestep.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.mapped import ReadInChunks
-from surestep.pieces import Alone, Cuts, observe_all
 from surestep.problem import DrawnInChunks, Problem, as_instances, draw
 from surestep.randomness import named_key
 from surestep.recertify import certify_again, read_charges, read_instances
@@ -26,6 +25,7 @@ from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
 from surestep.statements import Basis, make_certificate, rigorous_statements
 from surestep.store import RunFolder
+from surestep.tiles import Alone, Cuts, observe_all
 from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed, planned
 
 KEY = named_key(3, "data", "TrainSet")
@@ -47,8 +47,8 @@ def prior():
 
 @pytest.fixture
 def short(monkeypatch):
-    """Pieces of about 40 instances, so that small sets have several."""
-    monkeypatch.setattr(pieces, "LENGTH", 40)
+    """Tiles of about 40 instances, so that small sets have several."""
+    monkeypatch.setattr(tiles, "LENGTH", 40)
     return changed(TASK, block=16)
 
 
@@ -67,18 +67,18 @@ def test_cuts_cover_a_set_once_in_runs_of_one_length(size, block):
         assert cuts.length < max(1024, block) + block
 
 
-def test_a_piece_is_what_one_program_makes_of_its_instances(short, prior):
-    """Each piece has the bits of the plain program; the whole set's program may round otherwise."""
+def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
+    """Each tile has the bits of the plain program; the whole set's program may round otherwise."""
     train = TrainSet.draw(PROBLEM, SIZE, 3)
     plan = planned(prior, train)
     work = short.work(RULE, train, plan.iterations, plan.hit_tolerances, prior.hypers)
     assert work.cuts == Cuts(SIZE, 32) and work.number == 6
-    assert [work.place(piece) for piece in (1, 5)] == [(1, 0, 32), (2, 32, SIZE)]
+    assert [work.place(tile) for tile in (1, 5)] == [(1, 0, 32), (2, 32, SIZE)]
     found = dict(Alone().observe(work, [4, 1, 5, 0]))
     assert list(found) == [4, 1, 5, 0]
     whole = {}
-    for piece, seen in found.items():
-        sample, first, last = work.place(piece)
+    for tile, seen in found.items():
+        sample, first, last = work.place(tile)
         padded = np.minimum(np.arange(first, first + 32), SIZE - 1)
         thetas = jax.tree.map(lambda leaf, chosen=padded: leaf[chosen], train.thetas)
         others = (plan.iterations, jnp.array(plan.hit_tolerances), (), 16)
@@ -155,7 +155,7 @@ def test_only_large_train_sets_are_streamed(monkeypatch):
     assert [len(part.target) for part in parts] == [32, 29]
 
 
-def test_instances_are_read_from_npy_files_piece_by_piece(tmp_path):
+def test_instances_are_read_from_npy_files_when_they_are_needed(tmp_path):
     stored = draw(PROBLEM, SIZE, KEY)
     folder = tmp_path / "instances"
     folder.mkdir()

@@ -12,7 +12,6 @@ from surestep.claims import Plan
 from surestep.cli import main
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.learning import learn
-from surestep.pieces import Work
 from surestep.recertify import certify_again, certify_rule, read_charges, read_instances
 from surestep.records import from_plain
 from surestep.rule import with_hyper
@@ -22,6 +21,7 @@ from surestep.stages.certify import Certified, paper_posterior
 from surestep.stages.sample import Sampled
 from surestep.statements import issue
 from surestep.store import RunFolder
+from surestep.tiles import Work
 from surestep.verify import verify
 from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK, changed
 
@@ -251,11 +251,11 @@ def test_an_interrupted_certificate_goes_on_and_is_charged_once(run, monkeypatch
     other = TrainSet.draw(PROBLEM, 20, 6)
     checked, seen = Work.checked, []
 
-    def stopping(work, piece, found):
-        seen.append(piece)
+    def stopping(work, tile, found):
+        seen.append(tile)
         if len(seen) == 3:
             raise KeyboardInterrupt
-        return checked(work, piece, found)
+        return checked(work, tile, found)
 
     monkeypatch.setattr(Work, "checked", stopping)
     monkeypatch.setattr("surestep.stages.certify.time", Clock())

@@ -127,6 +127,11 @@ def _explain(error: BaseException) -> int:
     return 1
 
 
+_TOGETHER = (
+    "Several processes share the rollouts if all are given the same command and either "
+    "--distributed auto or --coordinator HOST:PORT --processes N --process I; --patience S says "
+    "after how many seconds without a sign of life one of them is lost (60)."
+)
 _JOINING = ("--distributed", "--coordinator", "--processes", "--process", "--patience")
 
 
@@ -238,7 +243,7 @@ def _check(arguments: list[str]) -> int:
 
 
 def _resume(arguments: list[str], leader: "Leader | None") -> int:
-    parser = _Parser(prog="surestep resume", allow_abbrev=False)
+    parser = _Parser(prog="surestep resume", allow_abbrev=False, epilog=_TOGETHER)
     parser.add_argument("folder", type=Path, help="the run's folder")
     folder = parser.parse_args(arguments).folder
     from surestep import problems  # noqa: PLC0415
@@ -312,7 +317,7 @@ def _verify(arguments: list[str]) -> int:
 
 
 def _certify(arguments: list[str], leader: "Leader | None") -> int:
-    parser = _Parser(prog="surestep certify", allow_abbrev=False)
+    parser = _Parser(prog="surestep certify", allow_abbrev=False, epilog=_TOGETHER)
     parser.add_argument("subject", help="a run's folder, or a problem")
     parser.add_argument("--instances", help="a seed to draw fresh instances, or a file of them")
     parser.add_argument("--deployed", action="store_true", help="the deployed rule alone")

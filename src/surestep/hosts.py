@@ -1,9 +1,9 @@
-"""Several processes, on one machine or on many, that compute the pieces of one run together.
+"""Several processes, on one machine or on many, that compute the tiles of one run together.
 
 Process 0 leads: it trains, writes the run folder and issues the certificate. The others only roll
-out. Every process takes pieces from one counter, as fast as it can, and hands what it has seen to
+out. Every process takes tiles from one counter, as fast as it can, and hands what it has seen to
 process 0; both go through the key-value store of JAX's coordination service, so hosts need no
-folder in common and no other port. Each piece is computed by one device alone: which process that
+folder in common and no other port. Each tile is computed by one device alone: which process that
 is, and how many there are, changes no bit.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 import safetensors.numpy
 
 from surestep.errors import ConfigurationError, HostError
-from surestep.pieces import Alone, Seen, Work
+from surestep.tiles import Alone, Seen, Work
 
 PATIENCE = 60.0
 """After so many seconds without a sign of life a process counts as lost."""
@@ -31,7 +31,7 @@ _FAREWELL = 10.0
 """For so many seconds process 0 waits until the others have heard that it is over."""
 
 _SPAN = 0.5
-"""For about so many seconds of work a process takes pieces at a time."""
+"""For about so many seconds of work a process takes tiles at a time."""
 
 _PART = 4 * 2**20
 """Notes are stored in parts of so many bytes."""
@@ -195,36 +195,36 @@ class Board:
 
 @dataclasses.dataclass
 class Share:
-    """The pieces that this process takes for itself, a few at a time."""
+    """The tiles that this process takes for itself, a few at a time."""
 
     board: Board
     counter: str
-    pieces: Sequence[int]
+    tiles: Sequence[int]
     devices: int
     _left: int = 0
     _began: float | None = None
     _taken: int = 0
 
     def next(self) -> Sequence[int]:
-        """The next pieces to compute; none are left once it returns none."""
+        """The next tiles to compute; none are left once it returns none."""
         now = time.monotonic()
         if self._began is None:
             number = self.devices  # nobody knows yet how long they take
-            self._left = len(self.pieces)
+            self._left = len(self.tiles)
         else:
             pace = max((now - self._began) / max(self._taken, 1), 1e-6)
             # Towards the end fewer, so that nobody waits long for the last one.
             fair = self._left // (2 * self.board.processes)
             number = max(self.devices, min(round(_SPAN / pace), fair))
         first = self.board.draw(self.counter, number)
-        taken = self.pieces[first : first + number]
+        taken = self.tiles[first : first + number]
         self._began, self._taken = now, len(taken)
-        self._left = max(len(self.pieces) - first - number, 0)
+        self._left = max(len(self.tiles) - first - number, 0)
         return taken
 
 
 class Leader:
-    """Process 0 as a crew: it computes pieces, and so do all the others."""
+    """Process 0 as a crew: it computes tiles, and so do all the others."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
@@ -240,15 +240,15 @@ class Leader:
         self.board.put(f"job/{job}", content)
         return job
 
-    def observe(self, work: Work, pieces: Sequence[int]) -> Iterator[tuple[int, Seen]]:
-        """Compute pieces, together with the others."""
-        job = self._post(pack_work(work, pieces))
-        share = Share(self.board, f"next/{job}", pieces, len(jax.local_devices()))
-        left, mine = len(pieces), share.next()
+    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Seen]]:
+        """Compute tiles, together with the others."""
+        job = self._post(pack_work(work, tiles))
+        share = Share(self.board, f"next/{job}", tiles, len(jax.local_devices()))
+        left, mine = len(tiles), share.next()
         while left:
-            for piece, seen in self._mine.observe(work, mine):
+            for tile, seen in self._mine.observe(work, mine):
                 left -= 1
-                yield piece, seen
+                yield tile, seen
             mine = share.next() if mine else mine
             for content in self.board.take(f"done/{job}/"):
                 left -= 1
@@ -277,7 +277,7 @@ class Leader:
         self.board.require_alive(*self.board.others())
 
 
-def pack_work(work: Work, pieces: Sequence[int]) -> bytes:
+def pack_work(work: Work, tiles: Sequence[int]) -> bytes:
     """A work as bytes, for processes that know the problem, its rules and the data already."""
     facts = {
         "name": work.name,
@@ -286,7 +286,7 @@ def pack_work(work: Work, pieces: Sequence[int]) -> bytes:
         "sha256": work.data.sha256,
         "number": work.number,
     }
-    arrays = {"pieces": np.asarray(pieces, np.int64)}
+    arrays = {"tiles": np.asarray(tiles, np.int64)}
     if work.hypers is not None:
         arrays["hypers"] = np.ascontiguousarray(work.hypers)
     return pack_job(facts, arrays)
@@ -310,13 +310,13 @@ def unpack_end(content: bytes) -> tuple[int, str]:
     return end["code"], end["message"]
 
 
-def pack_seen(piece: int, seen: Seen) -> bytes:
-    """What was observed on a piece, as bytes."""
+def pack_seen(tile: int, seen: Seen) -> bytes:
+    """What was observed on a tile, as bytes."""
     arrays = {name: np.ascontiguousarray(part) for name, part in seen._asdict().items()}
-    return safetensors.numpy.save(arrays | {"piece": np.array([piece])})
+    return safetensors.numpy.save(arrays | {"tile": np.array([tile])})
 
 
 def unpack_seen(content: bytes) -> tuple[int, Seen]:
     """The other way round."""
     arrays = safetensors.numpy.load(content)
-    return int(arrays.pop("piece")[0]), Seen(**arrays)
+    return int(arrays.pop("tile")[0]), Seen(**arrays)

@@ -17,7 +17,6 @@ from surestep.claims import Plan
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
-from surestep.pieces import Crew
 from surestep.planning import choose_opponents, plan_run
 from surestep.posterior import Posterior
 from surestep.problem import Problem, Theta, instance, working_precision
@@ -43,6 +42,7 @@ from surestep.stages.shift import Shifted, evaluate_shifted, require_same_form
 from surestep.statements import issue
 from surestep.store import NoCheckpoint, RunFolder, axes, write_text
 from surestep.task import Task
+from surestep.tiles import Crew
 from surestep.training import hyper_at
 from surestep.worth import BreakEven, break_even, training_seconds
 

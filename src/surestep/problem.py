@@ -279,14 +279,14 @@ class DrawnInChunks:
         """The instances from `first` to before `last`, stacked."""
         numbers = range(first // self.chunk, -(-last // self.chunk))
         with working_precision(self.problem):
-            pieces = []
+            parts = []
             for number in numbers:
                 begin = number * self.chunk
                 inside = slice(max(first - begin, 0), min(last - begin, self.chunk))
-                pieces.append(instance(self._drawn(number), inside))
-            if len(pieces) == 1:
-                return pieces[0]
-            return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pieces)
+                parts.append(instance(self._drawn(number), inside))
+            if len(parts) == 1:
+                return parts[0]
+            return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
     @functools.cached_property
     def _drawn(self) -> Callable[[int], Theta]:

@@ -22,7 +22,6 @@ from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
 from surestep.mapped import ReadInChunks, chunks, open_arrays
-from surestep.pieces import Crew
 from surestep.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
 from surestep.problem import (
     Problem,
@@ -43,6 +42,7 @@ from surestep.stages.sample import Sampled
 from surestep.statements import issue, make_certificate
 from surestep.store import RunFolder, write_text
 from surestep.task import Task
+from surestep.tiles import Crew
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +243,7 @@ def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
     """Instances from an .npz file whose arrays are named like the parts of the problem's theta.
 
     Or from .npy files: a single one, if theta is one array, or a folder of them with those names.
-    They are read piece by piece, when a piece is needed, so they may be larger than memory.
+    They are read a part at a time, when it is needed, so they may be larger than memory.
     Every instance is tried at the problem's start, `block` of them side by side.
     """
     arrays = read_arrays_of(problem, path)

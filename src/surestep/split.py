@@ -26,7 +26,7 @@ from surestep.problem import (
 from surestep.randomness import named_key
 
 IN_MEMORY = 4096
-"""Drawn train sets that are larger are not kept, but drawn again, piece by piece, when needed."""
+"""Drawn train sets that are larger are not kept, but drawn again, a part at a time, when needed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class TrainSet(DataSet):
 
     @classmethod
     def draw(cls, problem: Problem, size: int, seed: int) -> "TrainSet":
-        """Draw a set; a large one is drawn piece by piece, whenever a piece is needed."""
+        """Draw a set; of a large one a part is drawn when it is needed."""
         if size <= IN_MEMORY or isinstance(problem, StockedProblem):
             return super().draw(problem, size, seed)
         key = named_key(seed, "data", TrainSet.__name__)

@@ -10,12 +10,12 @@ from jaxtyping import Bool, Float
 
 from surestep.constraint import Constraint, SuccessEstimate, estimate_success
 from surestep.goal import Goal, reached, thresholds
-from surestep.pieces import Seen, Work, observe_all, require_sound
 from surestep.problem import Problem, instance, working_precision
 from surestep.randomness import named_key
 from surestep.rollout import Statistic, losses_at
 from surestep.rule import Rule
 from surestep.split import DataSet, PriorSet, ValidationSet
+from surestep.tiles import Seen, Work, observe_all, require_sound
 from surestep.trajectory import Material, TrainingSettings
 
 

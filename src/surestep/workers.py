@@ -22,13 +22,13 @@ from surestep.hosts import (
     unpack_end,
     unpack_job,
 )
-from surestep.pieces import Alone, Work
 from surestep.planning import choose_opponents
 from surestep.problem import working_precision
 from surestep.randomness import named_key
 from surestep.recertify import fresh_instances
 from surestep.records import to_plain
 from surestep.split import TrainSet
+from surestep.tiles import Alone, Work
 
 Explain = Callable[[BaseException], int]
 """Tells the user of an error, and says which exit code it means."""
@@ -104,7 +104,7 @@ def _lead(board: Board, lead: Callable[[Leader], int], explain: Explain) -> tupl
 
 
 def _follow(board: Board) -> tuple[int, str]:
-    """Compute pieces until process 0 says that it is over, and how it ended."""
+    """Compute tiles until process 0 says that it is over, and how it ended."""
     try:
         return _serve(board)
     except SurestepError as error:
@@ -135,9 +135,9 @@ def _serve(board: Board) -> tuple[int, str]:
             continue
         assert bench is not None
         work = bench.work(facts, arrays.get("hypers"))
-        share = Share(board, f"next/{job}", arrays["pieces"].tolist(), len(jax.local_devices()))
-        while pieces := share.next():
-            for piece, seen in Alone().observe(work, pieces):
-                board.hand_in(f"done/{job}/{piece}", pack_seen(piece, seen))
+        share = Share(board, f"next/{job}", arrays["tiles"].tolist(), len(jax.local_devices()))
+        while tiles := share.next():
+            for tile, seen in Alone().observe(work, tiles):
+                board.hand_in(f"done/{job}/{tile}", pack_seen(tile, seen))
             board.require_alive(0)
     raise AssertionError

@@ -17,13 +17,13 @@ from surestep.bounds import sublevel_family
 from surestep.claims import Evidence, Plan
 from surestep.errors import ConfigurationError, HostError
 from surestep.goal import reached
-from surestep.pieces import Alone, Crew, Seen, Work, observe_all
 from surestep.progress import Reporter, Silence
 from surestep.rule import Rule
 from surestep.split import TrainSet
 from surestep.stages.sample import Sampled, sublevel_risks
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
+from surestep.tiles import Alone, Crew, Seen, Work, observe_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _Seen:
     hits: np.ndarray
     statistics: np.ndarray
     finished: np.ndarray
-    """Which pieces of the work are in it."""
+    """Which tiles of the work are in it."""
 
     @classmethod
     def nothing(cls, plan: Plan, work: Work) -> "_Seen":
@@ -79,13 +79,13 @@ class _Seen:
         tables = (np.zeros((work.samples, work.data.size, width)) for width in widths)
         return cls(*tables, finished=np.zeros(work.number, bool))
 
-    def put(self, work: Work, piece: int, found: Seen) -> None:
-        """Add what was observed on a piece."""
-        sample, first, last = work.place(piece)
+    def put(self, work: Work, tile: int, found: Seen) -> None:
+        """Add what was observed on a tile."""
+        sample, first, last = work.place(tile)
         self.losses[sample, first:last] = found.losses
         self.hits[sample, first:last] = found.hits
         self.statistics[sample, first:last] = found.statistics
-        self.finished[piece] = True
+        self.finished[tile] = True
 
 
 jax.tree_util.register_dataclass(_Seen)
@@ -174,12 +174,12 @@ def _gather(plan: Plan, work: Work, checkpoint: Checkpoint, report: Reporter, cr
     empty = _Seen.nothing(plan, work)
     seen = checkpoint.load(empty) or empty
     left = np.flatnonzero(~seen.finished).tolist()
-    unit = "samples" if work.cuts.number == 1 else "pieces"
+    unit = "samples" if work.cuts.number == 1 else "tiles"
     saving = _Saving(checkpoint)
     with report.stage("certify", work.number, unit, work.number - len(left)) as bar:
         try:
-            for piece, found in crew.observe(work, left):
-                seen.put(work, piece, found)
+            for tile, found in crew.observe(work, left):
+                seen.put(work, tile, found)
                 bar.advance(1, f"median loss {np.median(found.losses[:, -1]):.3g}")
                 saving.now_and_then(seen)
         except HostError:

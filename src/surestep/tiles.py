@@ -1,7 +1,7 @@
-"""Rollouts of many rules on many instances, in pieces that any device can compute.
+"""Rollouts of many rules on many instances, in tiles that any device can compute.
 
-A piece is one rule on a run of instances. Every piece of a work is computed by the same compiled
-program of one device, so who computes it changes no bit of what is observed. Only a few pieces are
+A tile is one rule on a run of instances. Every tile of a work is computed by the same compiled
+program of one device, so who computes it changes no bit of what is observed. Only a few tiles are
 in memory at a time, however many instances there are.
 """
 
@@ -25,10 +25,10 @@ from surestep.rule import Rule, with_hyper
 from surestep.split import DataSet
 
 LENGTH = 1024
-"""About how many instances a piece has; smaller sets are one piece."""
+"""About how many instances a tile has; smaller sets are one tile."""
 
 _AHEAD = 1
-"""How many rounds of pieces are under way while the last one's results are read."""
+"""How many rounds of tiles are under way while the last one's results are read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Seen(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a piece is about: a sample, and the instances from `first` to before `last`."""
+    """What a tile is about: a sample, and the instances from `first` to before `last`."""
 
     sample: int
     first: int
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Rules to be rolled out on a data set, cut into pieces that are known by their numbers."""
+    """Rules to be rolled out on a data set, cut into tiles that are known by their numbers."""
 
     problem: Problem
     rule: Rule
@@ -103,12 +103,12 @@ class Work:
 
     @property
     def number(self) -> int:
-        """How many pieces there are."""
+        """How many tiles there are."""
         return self.samples * self.cuts.number
 
-    def place(self, piece: int) -> Place:
-        """What a piece is about. Those of the same instances follow each other."""
-        run, sample = divmod(piece, self.samples)
+    def place(self, tile: int) -> Place:
+        """What a tile is about. Those of the same instances follow each other."""
+        run, sample = divmod(tile, self.samples)
         return Place(sample, *self.cuts.bounds(run))
 
     def sample(self, number: int) -> Rule:
@@ -133,9 +133,9 @@ class Work:
         """The tolerances as an array: other ones compile nothing new."""
         return jnp.asarray(self.tolerances, jnp.result_type(float))
 
-    def checked(self, piece: int, seen: Observed) -> Seen:
-        """What was observed on a piece, unless the problem has broken its contract there."""
-        _, first, last = self.place(piece)
+    def checked(self, tile: int, seen: Observed) -> Seen:
+        """What was observed on a tile, unless the problem has broken its contract there."""
+        _, first, last = self.place(tile)
         losses, hits, found = (
             np.asarray(part, np.float64)[: last - first]
             for part in (seen.losses, seen.hits, seen.statistics)
@@ -165,10 +165,10 @@ def require_sound(
 
 
 class Crew(Protocol):
-    """Whoever computes pieces."""
+    """Whoever computes tiles."""
 
-    def observe(self, work: Work, pieces: Sequence[int]) -> Iterator[tuple[int, Seen]]:
-        """Compute these pieces, and say which one is done, in any order."""
+    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Seen]]:
+        """Compute these tiles, and say which one is done, in any order."""
         ...
 
 
@@ -178,13 +178,13 @@ class Alone:
 
     devices: tuple[Any, ...] | None = None
 
-    def observe(self, work: Work, pieces: Sequence[int]) -> Iterator[tuple[int, Seen]]:
-        """Compute pieces one after the other, as many at a time as there are devices."""
+    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Seen]]:
+        """Compute tiles one after the other, as many at a time as there are devices."""
         devices = self.devices or tuple(jax.local_devices())
         program = _OneDevice(work) if len(devices) == 1 else _Sharded(work, devices)
         waiting: collections.deque[tuple[Sequence[int], Any]] = collections.deque()
-        for first in range(0, len(pieces), len(devices)):
-            together = pieces[first : first + len(devices)]
+        for first in range(0, len(tiles), len(devices)):
+            together = tiles[first : first + len(devices)]
             # The precision's context must not be open while someone else has the turn.
             with working_precision(work.problem):
                 waiting.append((together, program.start(together)))
@@ -199,28 +199,28 @@ def observe_all(work: Work, crew: Crew | None = None) -> Seen:
     size = work.data.size
     widths = (len(work.at), len(work.tolerances), len(work.statistics))
     whole = Seen(*(np.empty((size, width)) for width in widths))
-    for piece, seen in (crew or Alone()).observe(work, range(work.number)):
-        _, first, last = work.place(piece)
+    for tile, seen in (crew or Alone()).observe(work, range(work.number)):
+        _, first, last = work.place(tile)
         for table, part in zip(whole, seen, strict=True):
             table[first:last] = part
     return whole
 
 
-def _read(work: Work, pieces: Sequence[int], results: Any) -> Iterator[tuple[int, Seen]]:
-    for piece, seen in zip(pieces, results(), strict=True):
-        yield piece, work.checked(piece, seen)
+def _read(work: Work, tiles: Sequence[int], results: Any) -> Iterator[tuple[int, Seen]]:
+    for tile, seen in zip(tiles, results(), strict=True):
+        yield tile, work.checked(tile, seen)
 
 
 class _OneDevice:
-    """Pieces one by one; instances stay on the device while one rule after the other sees them."""
+    """Tiles one by one; instances stay on the device while one rule after the other sees them."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.thetas = functools.lru_cache(maxsize=1)(work.thetas)
 
-    def start(self, pieces: Sequence[int]) -> Any:
-        work, (piece,) = self.work, pieces
-        run, sample = divmod(piece, work.samples)
+    def start(self, tiles: Sequence[int]) -> Any:
+        work, (tile,) = self.work, tiles
+        run, sample = divmod(tile, work.samples)
         seen = observe(
             work.sample(sample),
             work.problem,
@@ -234,24 +234,24 @@ class _OneDevice:
 
 
 class _Sharded:
-    """As many pieces at a time as a mesh has devices, each computed by one of them alone."""
+    """As many tiles at a time as a mesh has devices, each computed by one of them alone."""
 
     def __init__(self, work: Work, devices: Sequence[Any]) -> None:
         self.work = work
-        self.mesh = Mesh(np.array(devices), ("piece",))
+        self.mesh = Mesh(np.array(devices), ("tile",))
         self.thetas = functools.lru_cache(maxsize=1)(self._on_host)
 
     def _on_host(self, run: int) -> Theta:
         return jax.tree.map(np.asarray, self.work.thetas(run))
 
-    def start(self, pieces: Sequence[int]) -> Any:
+    def start(self, tiles: Sequence[int]) -> Any:
         work, number = self.work, self.mesh.size
-        # Devices that have nothing to do repeat the last piece.
-        places = [divmod(piece, work.samples) for piece in pieces]
+        # Devices that have nothing to do repeat the last tile.
+        places = [divmod(tile, work.samples) for tile in tiles]
         places += [places[-1]] * (number - len(places))
         stacked = _stacked([(work.sample(s), self.thetas(run)) for run, s in places])
         arrays, rest = eqx.partition(stacked, _is_array)
-        sharding = NamedSharding(self.mesh, PartitionSpec("piece"))
+        sharding = NamedSharding(self.mesh, PartitionSpec("tile"))
         seen = _observe_sharded(
             self.mesh,
             jax.device_put(arrays, sharding),
@@ -265,7 +265,7 @@ class _Sharded:
 
         def results() -> list[Observed]:
             found = jax.tree.map(np.asarray, seen)
-            return [jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(pieces))]
+            return [jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(tiles))]
 
         return results
 
@@ -303,7 +303,7 @@ def _observe_sharded(
         seen = observe(rule, problem, thetas, at, levels, statistics, block)
         return jax.tree.map(lambda leaf: leaf[None], seen)
 
-    spread = PartitionSpec("piece")
+    spread = PartitionSpec("tile")
     return jax.shard_map(
         one, mesh=mesh, in_specs=(spread, PartitionSpec()), out_specs=spread, check_vma=False
     )(arrays, shared)
