@@ -37,6 +37,12 @@ _PART = 4 * 2**20
 """Notes are stored in parts of so many bytes."""
 
 
+_GOES_ON = (
+    "What is done is kept in the run's folder: once the cause is mended, the same command goes on "
+    "from there, with fewer processes too"
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Joining:
     """How a process finds the others. What is not said is left to JAX's own detection."""
@@ -76,6 +82,8 @@ def join(joining: Joining, wait: int = 300) -> "Board":
     """Meet the other processes; none goes on before all are there. Comes before any computation."""
     joining.validate()
     said = joining.coordinator is not None
+    # It would catch SIGTERM for itself, and the process would not stop.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             joining.coordinator,
@@ -162,8 +170,7 @@ class Board:
             named = ", ".join(str(p) for p in lost)
             raise HostError(
                 f"process {named} of {self.processes} has given no sign of life for "
-                f"{self._patience:g} s: the run stops here. What is done is kept in its folder: "
-                "the same command goes on from there, with fewer processes too"
+                f"{self._patience:g} s: the run stops here. {_GOES_ON}"
             )
 
     def _try(self, name: str) -> bytes | None:
@@ -273,7 +280,7 @@ class Leader:
 
     def _require_workers(self) -> None:
         for content in self.board.take("failed/"):
-            raise HostError(content.decode())
+            raise HostError(f"{content.decode()}. {_GOES_ON}")
         self.board.require_alive(*self.board.others())
 
 
