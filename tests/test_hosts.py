@@ -106,11 +106,13 @@ def pair(run, compiled, patience) -> Iterator[Any]:
 
 
 def environment(compiled, devices):
-    return os.environ | {
-        "PYTHONPATH": str(Path(__file__).parents[1] / "src"),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    """Processes share what they compile, with other runs of the tests too where they do."""
+    return {
         "JAX_COMPILATION_CACHE_DIR": str(compiled),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[1] / "src"),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
     }
 
 
