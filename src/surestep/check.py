@@ -11,12 +11,13 @@ from surestep.oracle import Oracle
 from surestep.problem import Problem, Theta, count, instance, name_of
 
 
-def check_problem(problem: Problem, thetas: Theta, block: int) -> None:
+def check_problem(problem: Problem, thetas: Theta, block: int, moving: bool = True) -> None:
     """Refuse a problem whose loss is not a finite scalar that depends on x.
 
     It must not be negative either, unless the problem says that it may be.
 
-    Every instance of the set is looked at, at the problem's start.
+    Every instance of the set is looked at, at the problem's start. That the loss depends on x
+    (`moving`) need not be seen in every part of a set that comes in parts.
     """
     name = name_of(problem)
     theta = instance(thetas, 0)
@@ -33,13 +34,13 @@ def check_problem(problem: Problem, thetas: Theta, block: int) -> None:
             f"{name}.loss returns {shape.dtype}, but the problem's precision is "
             f"{problem.precision}: give the arrays that type, or set `precision`"
         )
-    values, finite, moving = map(np.asarray, _at_start(problem, thetas, min(block, count(thetas))))
+    values, finite, moved = map(np.asarray, _at_start(problem, thetas, min(block, count(thetas))))
     _refuse(name, values, np.isnan(values), "is not a number")
     _refuse(name, values, ~np.isfinite(values), "is infinite")
     if problem.nonnegative:
         _refuse(name, values, values < 0, "is negative, and losses must be at least 0")
     _refuse(name, values, ~finite, "has a gradient that is not finite")
-    if not moving.any():
+    if moving and not moved.any():
         raise ProblemError(
             f"{name}.loss does not change with x: its gradient at the start is 0 on every instance"
         )

@@ -135,6 +135,11 @@ class Evidence:
         """A hash of every bit that was observed."""
         return fingerprint(vars(self))
 
+    def of(self, samples: slice) -> "Evidence":
+        """The evidence on some of the samples."""
+        ours = {name: getattr(self, name)[samples] for name in ("losses", "hits", "statistics")}
+        return dataclasses.replace(self, **ours)
+
 
 def values(
     claim: Claim, plan: Plan, evidence: Evidence

@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,9 +19,12 @@ from surestep.errors import ConfigurationError, SurestepError
 
 if TYPE_CHECKING:
     from surestep.config import RunConfig
+    from surestep.hosts import Leader
     from surestep.learning import Learned
     from surestep.progress import Reporter
     from surestep.store import RunFolder
+
+    Command = Callable[[list[str], "Leader | None"], int]
 
 INTERRUPTED = 130
 
@@ -47,8 +52,8 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       solve a file of instances with a saved solver; PROBLEM is a name, a file or a run's folder
   surestep verify DIR [--rerun K]
       recompute a certificate from what is stored; roll K random instances out again
-  surestep certify DIR --instances SEED|FILE.npz [--size N] [--epsilon E]
-      certify a trained rule again on fresh instances
+  surestep certify DIR --instances SEED|FILE.npz|DIR [--size N] [--epsilon E] [--deployed]
+      certify a trained rule again on fresh instances: all samples, or the deployed one alone
   surestep certify PROBLEM --rule NAME [--preset P] [--horizon N] [--size N] [--epsilon E]
       certify a classical rule
   surestep plan --failure F --confidence C --samples K [--observed R] [--curve DIR]
@@ -62,9 +67,14 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
   surestep monitor STATE.json [--failure P] [--delta D] < OUTCOMES
       is a certified failure probability still credible? fed every outcome, 0 or 1, line by line
 
+run, resume and certify share their rollouts among processes, on one host or on many, that are all
+given the same command and one of
+  --distributed auto                                       under Slurm, Open MPI or Kubernetes
+  --coordinator HOST:PORT --processes N --process I        elsewhere; process 0 writes the folder
+
 Exit codes: 0 done; 2 wrong input; 3 no rule met the success constraint (no certificate);
 4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, or an alarm;
-130 interrupted (the same command goes on).
+6 another process of the run is lost; 130 interrupted (after both, the same command goes on).
 """
 
 
@@ -72,15 +82,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     commands = {
-        "run": _run,
+        "run": lambda given: _together(given, _run),
         "new": _new,
         "check": _check,
-        "resume": _resume,
+        "resume": lambda given: _together(given, _resume),
         "report": _report,
         "list": _list,
         "solve": _solve,
         "verify": _verify,
-        "certify": _certify,
+        "certify": lambda given: _together(given, _certify),
         "plan": _plan,
         "audit": _audit,
         "figure": _figure,
@@ -99,16 +109,55 @@ def main(arguments: list[str] | None = None) -> int:
             raise ConfigurationError(_no_command(arguments[0], tuple(commands)))
         keep_compiled_programs()
         return commands[arguments[0]](arguments[1:])
-    except SurestepError as error:
+    except (SurestepError, BrokenPipeError, KeyboardInterrupt) as error:
+        return _explain(error)
+
+
+def _explain(error: BaseException) -> int:
+    """Tell the user of an error, and say which exit code it means."""
+    if isinstance(error, SurestepError):
         print(f"surestep: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         # Whoever read the output has seen enough; Python would complain again while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
+    if isinstance(error, KeyboardInterrupt):
         print("surestep: interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
+    traceback.print_exception(error)
+    return 1
+
+
+_TOGETHER = (
+    "Several processes share the rollouts if all are given the same command and either "
+    "--distributed auto or --coordinator HOST:PORT --processes N --process I; --patience S says "
+    "after how many seconds without a sign of life one of them is lost (60)."
+)
+_JOINING = ("--distributed", "--coordinator", "--processes", "--process", "--patience")
+
+
+def _together(arguments: list[str], command: "Command") -> int:
+    """Carry out a command, alone or, if the arguments say how to find them, with others."""
+    if not any(argument.partition("=")[0] in _JOINING for argument in arguments):
+        return command(arguments, None)
+    parser = _Parser(prog="surestep", add_help=False, allow_abbrev=False)
+    parser.add_argument("--distributed", choices=["auto"])
+    parser.add_argument("--coordinator")
+    parser.add_argument("--processes", type=int)
+    parser.add_argument("--process", type=int)
+    parser.add_argument("--patience", type=float, default=60.0)
+    given, rest = parser.parse_known_args(arguments)
+    said = (given.coordinator, given.processes, given.process)
+    if (given.distributed is None) == (said == (None, None, None)):
+        raise ConfigurationError(
+            "say either --distributed auto, or --coordinator, --processes and --process"
+        )
+    from surestep.hosts import Joining  # noqa: PLC0415
+    from surestep.workers import together  # noqa: PLC0415
+
+    joining = Joining(*said, patience=given.patience)
+    return together(joining, lambda leader: command(rest, leader), _explain)
 
 
 def _stop(*_: object) -> NoReturn:
@@ -121,7 +170,7 @@ def _no_command(name: str, known: tuple[str, ...]) -> str:
     return unknown("command", name, known)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], leader: "Leader | None") -> int:
     parser = _Parser(prog="surestep run", add_help=False, allow_abbrev=False)
     parser.add_argument("problem", nargs="?")
     parser.add_argument("--preset", default="quick")
@@ -139,13 +188,13 @@ def _run(arguments: list[str]) -> int:
     from surestep.store import RunFolder  # noqa: PLC0415
 
     if is_file(known.problem):
-        return _run_file(known.problem, known.out, rest)
+        return _run_file(known.problem, known.out, rest, leader)
     config = _overridden(problems.preset(known.problem, known.preset), rest)
     default = Path("runs") / f"{config.name}-{config.preset}-seed{config.seed}"
-    return _carry_out(config, RunFolder(known.out or default))
+    return _carry_out(config, RunFolder(known.out or default), leader)
 
 
-def _run_file(spec: str, out: Path | None, arguments: list[str]) -> int:
+def _run_file(spec: str, out: Path | None, arguments: list[str], leader: "Leader | None") -> int:
     parser = _Parser(prog=f"surestep run {spec}", add_help=False, allow_abbrev=False)
     parser.add_argument("--budget", default="2m")
     parser.add_argument("--seed", type=int, default=0)
@@ -171,7 +220,7 @@ def _run_file(spec: str, out: Path | None, arguments: list[str]) -> int:
         config = configure_file(spec, budget, known.seed)
         if warning := too_short(config, budget):
             _reporter().say(f"{title(spec)}: {warning}")
-    return _carry_out(_overridden(config, rest), folder)
+    return _carry_out(_overridden(config, rest), folder, leader)
 
 
 def _new(arguments: list[str]) -> int:
@@ -197,15 +246,15 @@ def _check(arguments: list[str]) -> int:
     return 0
 
 
-def _resume(arguments: list[str]) -> int:
-    parser = _Parser(prog="surestep resume", allow_abbrev=False)
+def _resume(arguments: list[str], leader: "Leader | None") -> int:
+    parser = _Parser(prog="surestep resume", allow_abbrev=False, epilog=_TOGETHER)
     parser.add_argument("folder", type=Path, help="the run's folder")
     folder = parser.parse_args(arguments).folder
     from surestep import problems  # noqa: PLC0415
     from surestep.store import RunFolder  # noqa: PLC0415
 
     run = RunFolder(folder)
-    return _carry_out(problems.read_config(run), run)
+    return _carry_out(problems.read_config(run), run, leader)
 
 
 def _report(arguments: list[str]) -> int:
@@ -271,10 +320,11 @@ def _verify(arguments: list[str]) -> int:
     return 0
 
 
-def _certify(arguments: list[str]) -> int:
-    parser = _Parser(prog="surestep certify", allow_abbrev=False)
+def _certify(arguments: list[str], leader: "Leader | None") -> int:
+    parser = _Parser(prog="surestep certify", allow_abbrev=False, epilog=_TOGETHER)
     parser.add_argument("subject", help="a run's folder, or a problem")
-    parser.add_argument("--instances", help="a seed to draw fresh instances, or an .npz file")
+    parser.add_argument("--instances", help="a seed to draw fresh instances, or a file of them")
+    parser.add_argument("--deployed", action="store_true", help="the deployed rule alone")
     parser.add_argument("--rule", help="the classical rule of a problem to certify")
     parser.add_argument("--preset", default="quick", help="whose goal and sizes to use")
     parser.add_argument("--horizon", type=int, default=0, help="iterations (the preset's)")
@@ -287,12 +337,17 @@ def _certify(arguments: list[str]) -> int:
     from surestep.commands import certify_baseline, certify_fresh  # noqa: PLC0415
 
     if given.rule is not None:
+        if leader is not None or given.deployed:
+            raise ConfigurationError("a classical rule is certified by one process, and alone")
         certify_baseline(
             given.subject, given.preset, given.rule, given.horizon, given.size, given.epsilon,
             given.seed,
         )  # fmt: skip
     elif given.instances is not None:
-        certify_fresh(Path(given.subject), given.instances, given.size, given.epsilon, _reporter())
+        certify_fresh(
+            Path(given.subject), given.instances, given.size, given.epsilon, _reporter(),
+            given.deployed, leader,
+        )  # fmt: skip
     else:
         raise ConfigurationError(
             "say what to certify: a run's folder on --instances, or a problem's --rule"
@@ -387,7 +442,9 @@ def _overridden(config: "RunConfig[Any]", arguments: list[str]) -> "RunConfig[An
     )
 
 
-def _carry_out(config: "RunConfig[Any]", folder: "RunFolder") -> int:
+def _carry_out(
+    config: "RunConfig[Any]", folder: "RunFolder", leader: "Leader | None" = None
+) -> int:
     from surestep import problems  # noqa: PLC0415
     from surestep.learning import learn  # noqa: PLC0415
     from surestep.report import write_report  # noqa: PLC0415
@@ -395,8 +452,12 @@ def _carry_out(config: "RunConfig[Any]", folder: "RunFolder") -> int:
     config.validate()
     report = _reporter()
     report.say(f"{config.name}, preset {config.preset}, seed {config.seed}, in {folder.path}")
+    if leader is not None:
+        from surestep.workers import subject_of  # noqa: PLC0415
+
+        leader.introduce(subject_of(config))
     experiment = problems.build(config)
-    learned = learn(config, experiment, folder, report)
+    learned = learn(config, experiment, folder, report, leader)
     pictures = problems.draw(config, experiment, learned, folder.figures)
     paths = write_report(learned, folder, pictures) | {"solver": folder.solver_path}
     _show(learned, paths)

@@ -13,11 +13,11 @@ from surestep.certificate import Certificate
 from surestep.errors import ConfigurationError, VerificationError
 from surestep.gallery import FIGURES
 from surestep.gallery.experiments import experiments
+from surestep.hosts import Leader
 from surestep.monitor import Monitor
 from surestep.names import unknown
-from surestep.problem import Problem, StockedProblem
 from surestep.progress import Reporter
-from surestep.recertify import certify_again, certify_rule, read_instances
+from surestep.recertify import certify_again, certify_rule, fresh_instances
 from surestep.report import read_learned, write_report
 from surestep.report.draw import save_figure
 from surestep.report.figures import Figure, Line, Mark, Panel
@@ -26,6 +26,7 @@ from surestep.split import PriorSet, TrainSet
 from surestep.store import RunFolder
 from surestep.task import Task
 from surestep.verify import verify
+from surestep.workers import subject_of
 
 
 def verify_run(folder: Path, rerun: int) -> None:
@@ -56,31 +57,28 @@ def report_again(folder: Path) -> None:
 
 
 def certify_fresh(
-    folder: Path, instances: str, size: int, epsilon: float, report: Reporter
+    folder: Path,
+    instances: str,
+    size: int,
+    epsilon: float,
+    report: Reporter,
+    deployed: bool = False,
+    leader: Leader | None = None,
 ) -> None:
     """Certify a trained rule on fresh instances, drawn by a seed or read from a file."""
     run = RunFolder(folder)
     config = problems.read_config(run)
     experiment = problems.build(config)
-    train = fresh_instances(experiment.problem, instances, size or config.sizes.train)
+    size = size or config.sizes.train
+    if leader is not None:
+        leader.introduce(subject_of(config, instances, size))
+    train = fresh_instances(experiment.problem, instances, size)
     with run.locked():
-        document, place = certify_again(run, config, experiment, train, epsilon, report)
+        document, place = certify_again(
+            run, config, experiment, train, epsilon, report, deployed, leader
+        )
     print(document)
     print(f"\ncertificate: {place / 'certificate.json'}")
-
-
-def fresh_instances(problem: Problem, wanted: str, size: int) -> TrainSet:
-    """Instances drawn by a seed, or read from a file."""
-    if not (wanted.isascii() and wanted.isdigit()):
-        return read_instances(problem, Path(wanted))
-    if isinstance(problem, StockedProblem):
-        raise ConfigurationError(
-            "the instances of this problem are data, which were dealt out when the run began: "
-            "give an .npz file of new ones instead of a seed"
-        )
-    if int(wanted) >= 2**31:
-        raise ConfigurationError(f"a seed must be below 2^31, not {wanted}")
-    return TrainSet.draw(problem, size, int(wanted))
 
 
 def certify_baseline(

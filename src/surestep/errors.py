@@ -41,3 +41,9 @@ class RunFolderError(SurestepError):
 
 class SolverFileError(RunFolderError):
     """A solver's file that is damaged, of another kind, or made for another problem."""
+
+
+class HostError(SurestepError):
+    """Another process of the run is lost, or cannot do its part."""
+
+    exit_code = 6

@@ -42,6 +42,7 @@ from surestep.stages.shift import Shifted, evaluate_shifted, require_same_form
 from surestep.statements import issue
 from surestep.store import NoCheckpoint, RunFolder, axes, write_text
 from surestep.task import Task
+from surestep.tiles import Crew
 from surestep.training import hyper_at
 from surestep.worth import BreakEven, break_even, training_seconds
 
@@ -118,8 +119,12 @@ def learn(
     experiment: Experiment,
     folder: RunFolder | None = None,
     report: Reporter | None = None,
+    crew: Crew | None = None,
 ) -> Learned:
-    """Run all stages; in a folder, go on from what is there already."""
+    """Run all stages; in a folder, go on from what is there already.
+
+    The crew rolls out where that is most of the work, in `certify`; everything else is done here.
+    """
     config.validate()
     experiment.validate()
     if config.training.distances and experiment.minima is None:
@@ -146,10 +151,10 @@ def learn(
         split = Split.draw(experiment.problem, config.sizes, config.seed)
         check_problem(experiment.problem, split.prior.thetas, config.block)
     if folder is None:
-        return _stages(config, experiment, rule, split, None, report)
+        return _stages(config, experiment, rule, split, None, report, crew)
     with folder.claimed(config):
         _record_inputs(folder, split, experiment, rule)
-        learned = _stages(config, experiment, rule, split, folder, report)
+        learned = _stages(config, experiment, rule, split, folder, report, crew)
         learned.save(folder.solver_path)
         return learned
 
@@ -161,6 +166,7 @@ def _stages(
     split: Split,
     folder: RunFolder | None,
     report: Reporter,
+    crew: Crew | None,
 ) -> Learned:
     task = config.task(experiment)
     seed = config.seed
@@ -233,7 +239,7 @@ def _stages(
         "certify",
         Certified,
         lambda checkpoint: certify(
-            plan, task, rule, prior, opponents, split.train, checkpoint, report
+            plan, task, rule, prior, opponents, split.train, checkpoint, report, crew
         ),
     )
     deployed = _at(rule, prior.hypers[found.mode], task)

@@ -6,6 +6,8 @@ enters JAX's 64-bit context for those that need float64 and leaves the process a
 
 import abc
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
@@ -257,14 +259,50 @@ def working_precision(problem: Problem) -> Iterator[None]:
         yield
 
 
-def draw(problem: Problem, size: int, key: Array) -> Theta:
-    """`size` independent instances, stacked along a new first axis.
+def draw(problem: Problem, size: int, key: Array, first: int = 0) -> Theta:
+    """`size` independent instances, stacked along a new first axis, from number `first` on.
 
     Instance `i` depends on the key and on `i` alone, so a larger set begins with a smaller one.
     """
     with working_precision(problem):
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(size))
         return _draw(problem, keys)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DrawnInChunks:
+    """Instances that are drawn when they are asked for, a fixed number of them at a time.
+
+    The number is fixed because drawing more or fewer at a time might round otherwise.
+    """
+
+    problem: Problem
+    size: int
+    key: Array
+    chunk: int = 1024
+
+    def part(self, first: int, last: int) -> Theta:
+        """The instances from `first` to before `last`, stacked."""
+        numbers = range(first // self.chunk, -(-last // self.chunk))
+        with working_precision(self.problem):
+            parts = []
+            for number in numbers:
+                begin = number * self.chunk
+                inside = slice(max(first - begin, 0), min(last - begin, self.chunk))
+                parts.append(instance(self._drawn(number), inside))
+            if len(parts) == 1:
+                return parts[0]
+            return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    @functools.cached_property
+    def _drawn(self) -> Callable[[int], Theta]:
+        """The draw of a chunk; the last two are kept, because a part may need both again."""
+
+        def drawn(number: int) -> Theta:
+            first = number * self.chunk
+            return draw(self.problem, self.chunk, self.key, first)
+
+        return functools.lru_cache(maxsize=2)(drawn)
 
 
 def as_instances(problem: Problem, thetas: Theta) -> Theta:
@@ -289,8 +327,8 @@ def name_of(problem: Problem) -> str:
     return str(getattr(problem, "name", type(problem).__name__))
 
 
-def instance(thetas: Theta, index: int | Array) -> Theta:
-    """One instance (or several, for an array of indices) out of a stacked set."""
+def instance(thetas: Theta, index: int | slice | Array) -> Theta:
+    """One instance (or several, for a slice or an array of indices) out of a stacked set."""
     return jax.tree.map(lambda leaf: leaf[index], thetas)
 
 

@@ -17,22 +17,32 @@ import numpy as np
 
 from surestep.certificate import Certificate
 from surestep.check import check_problem
+from surestep.claims import Plan
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
+from surestep.mapped import ReadInChunks, chunks, open_arrays
 from surestep.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
-from surestep.problem import Problem, Theta, as_instances, count, working_precision
+from surestep.problem import (
+    Problem,
+    StockedProblem,
+    Theta,
+    as_instances,
+    count,
+    working_precision,
+)
 from surestep.progress import Reporter
 from surestep.randomness import named_key
 from surestep.records import from_plain, to_json
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
 from surestep.signature import named_leaves, theta_form
-from surestep.split import PriorSet, Split, TrainSet
+from surestep.split import DataSet, PriorSet, Split, StreamedTrainSet, TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
 from surestep.statements import issue, make_certificate
 from surestep.store import RunFolder, write_text
 from surestep.task import Task
+from surestep.tiles import Crew
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +52,11 @@ class Charge:
     certificate: str
     epsilon: float
     instances: list[str]
+
+
+def set_hashes(data: DataSet) -> list[str]:
+    """A short hash of every instance of a data set, which need not be in memory."""
+    return [found for part in data.parts() for found in instance_hashes(part)]
 
 
 def instance_hashes(thetas: Theta) -> list[str]:
@@ -57,7 +72,7 @@ def charge(folder: RunFolder, certificate: str, epsilon: float, train: TrainSet)
     """Note that a certificate has been computed from these instances; once is enough."""
     charges = read_charges(folder)
     if all(entry.certificate != certificate for entry in charges):
-        charges.append(Charge(certificate, epsilon, instance_hashes(train.thetas)))
+        charges.append(Charge(certificate, epsilon, set_hashes(train)))
         write_text(folder.path / "charges.json", to_json({"charges": charges}))
 
 
@@ -80,9 +95,13 @@ def certify_again(
     train: TrainSet,
     epsilon: float,
     report: Reporter | None = None,
+    deployed: bool = False,
+    crew: Crew | None = None,
 ) -> tuple[Certificate, Path]:
     """Certify a run's trained rule on other instances, without training anything.
 
+    With `deployed` the rule that the run deployed is certified alone, as the only sample of its
+    prior; otherwise all samples are rolled out, and the instances choose again among them.
     A certificate that was interrupted is gone on with, and charged once. Returns the certificate
     and the folder it was written to, inside the run's own.
     """
@@ -90,42 +109,63 @@ def certify_again(
         raise RunFolderError(f"{folder.path} has no trained rule yet: finish the run first")
     prior = folder.load("sample", Sampled)
     split = Split.draw(experiment.problem, config.sizes, config.seed)
-    fresh = set(instance_hashes(train.thetas))
-    if len(fresh) < train.size:
-        raise ConfigurationError(
-            f"only {len(fresh)} of the {train.size} instances are different: repeating an instance "
-            "tells nothing new, and would be counted as if it did"
-        )
-    for name, used in (("prior", split.prior), ("validation", split.validation)):
-        known = len(fresh & set(instance_hashes(used.thetas)))
-        if known:
-            raise ConfigurationError(
-                f"{known} of the {train.size} instances are in the run's {name} set: what a rule "
-                "was chosen by cannot certify it"
-            )
+    if deployed:
+        if not folder.certificate_path.exists():
+            raise RunFolderError(f"{folder.path} has no deployed rule yet: finish the run first")
+        prior = prior.only(Certificate.load(folder.certificate_path).deployed_sample)
+    fresh = set(set_hashes(train))
+    _require_fresh(fresh, train.size, split, deployed)
     charges = read_charges(folder)
-    begun = _unfinished(folder, charges, fresh, epsilon)
-    spent = sum(c.epsilon for c in charges if fresh & set(c.instances) and c is not begun)
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
-    opponents = choose_opponents(settings, experiment)
-    plan = plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
-    name = str(len(charges)) if begun is None else begun.certificate
+
+    def planned(begun: Charge | None) -> Plan:
+        spent = sum(c.epsilon for c in charges if fresh & set(c.instances) and c is not begun)
+        return plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
+
+    plan, name = planned(None), str(len(charges))
+    begun = _unfinished(folder, charges, fresh, epsilon)
+    if begun is not None:
+        path = folder.path / "certificates" / begun.certificate / "plan.json"
+        # Another plan (of all samples, of the deployed one alone) is another certificate.
+        if path.read_text() == to_json(planned(begun)):
+            plan, name = planned(begun), begun.certificate
     place = folder.path / "certificates" / name
     # Charged before the instances are looked at: an interrupted certificate has seen them too.
     write_text(place / "plan.json", to_json(plan))
     charge(folder, place.name, epsilon, train)
+    opponents = choose_opponents(settings, experiment)
     with working_precision(experiment.problem):
         rule = experiment.create_rule(named_key(config.seed, "rule"))
     results = RunFolder(place)
     checkpoint = results.checkpoint("certify")
-    found = certify(plan, task, rule, prior, opponents, train, checkpoint, report)
+    found = certify(plan, task, rule, prior, opponents, train, checkpoint, report, crew)
     with working_precision(experiment.problem):
-        deployed = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
-    document = issue(config.name, plan, deployed, found, dataclasses.replace(split, train=train))
+        chosen = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
+    document = issue(config.name, plan, chosen, found, dataclasses.replace(split, train=train))
     results.save("certify", found)
     document.save(place / "certificate.json")
     return document, place
+
+
+def _require_fresh(fresh: set[str], size: int, split: Split, deployed: bool) -> None:
+    """Refuse instances that are there twice, or that the rule was chosen by."""
+    if len(fresh) < size:
+        raise ConfigurationError(
+            f"only {len(fresh)} of the {size} instances are different: repeating an instance "
+            "tells nothing new, and would be counted as if it did"
+        )
+    used: dict[str, DataSet] = {"prior": split.prior, "validation": split.validation}
+    if deployed:
+        # Which sample is deployed was chosen by the train set.
+        used["train"] = split.train
+    for name, data in used.items():
+        known = len(fresh & set(set_hashes(data)))
+        if known:
+            raise ConfigurationError(
+                f"{known} of the {size} instances are in the run's {name} set: what a rule "
+                "was chosen by cannot certify it"
+            )
 
 
 def _unfinished(
@@ -186,15 +226,36 @@ def certify_rule(
     return dataclasses.replace(document, statements=sure)
 
 
+def fresh_instances(problem: Problem, wanted: str, size: int) -> TrainSet:
+    """Instances drawn by a seed, or read from a file."""
+    if not (wanted.isascii() and wanted.isdigit()):
+        return read_instances(problem, Path(wanted))
+    if isinstance(problem, StockedProblem):
+        raise ConfigurationError(
+            "the instances of this problem are data, which were dealt out when the run began: "
+            "give an .npz file of new ones instead of a seed"
+        )
+    if int(wanted) >= 2**31:
+        raise ConfigurationError(f"a seed must be below 2^31, not {wanted}")
+    return TrainSet.draw(problem, size, int(wanted))
+
+
 def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
     """Instances from an .npz file whose arrays are named like the parts of the problem's theta.
 
+    Or from .npy files: a single one, if theta is one array, or a folder of them with those names.
+    They are read a part at a time, when it is needed, so they may be larger than memory.
     Every instance is tried at the problem's start, `block` of them side by side.
     """
-    thetas = as_instances(problem, read_arrays_of(problem, path))
+    arrays = read_arrays_of(problem, path)
+    if path.suffix == ".npz":
+        train = TrainSet(as_instances(problem, arrays))
+    else:
+        train = StreamedTrainSet(ReadInChunks(problem, arrays))
     with working_precision(problem):
-        check_problem(problem, thetas, block)
-    return TrainSet(thetas)
+        for number, part in enumerate(train.parts()):
+            check_problem(problem, part, block, moving=number == 0)
+    return train
 
 
 def read_arrays_of(problem: Problem, path: Path) -> Theta:
@@ -202,11 +263,7 @@ def read_arrays_of(problem: Problem, path: Path) -> Theta:
     template = theta_form(problem)
     parts = list(named_leaves("theta", template).items())
     names = [name for name, _ in parts]
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path} cannot be read as an .npz file: {error}") from error
+    arrays = open_arrays(path, names)
     if set(arrays) != set(names):
         raise ConfigurationError(
             f"{path} must hold the arrays {', '.join(sorted(names))}, not "
@@ -219,9 +276,10 @@ def read_arrays_of(problem: Problem, path: Path) -> Theta:
                 f"{name} in {path} must have the shape (instances, {str(wanted)[1:]}, not "
                 f"{arrays[name].shape}"
             )
-        if not np.all(np.isfinite(arrays[name])):
+        if not all(np.all(np.isfinite(chunk)) for chunk in chunks(arrays[name])):
             raise ConfigurationError(f"{name} in {path} holds numbers that are not finite")
-        if jnp.issubdtype(leaf.dtype, jnp.integer) and not _whole(arrays[name], leaf.dtype):
+        whole = jnp.issubdtype(leaf.dtype, jnp.integer)
+        if whole and not all(_whole(chunk, leaf.dtype) for chunk in chunks(arrays[name])):
             raise ConfigurationError(
                 f"{name} in {path} must hold whole numbers that {leaf.dtype} can hold, not "
                 f"{arrays[name].dtype}"

@@ -7,13 +7,26 @@ The guarantee rests on the train set having chosen nothing but the posterior: wh
 import dataclasses
 import functools
 import hashlib
-from typing import Self
+from collections.abc import Iterator
+from typing import Protocol, Self
 
 import jax
 import numpy as np
 
-from surestep.problem import Problem, StockedProblem, Theta, count, draw, working_precision
+from surestep.problem import (
+    DrawnInChunks,
+    Problem,
+    StockedProblem,
+    Theta,
+    count,
+    draw,
+    instance,
+    working_precision,
+)
 from surestep.randomness import named_key
+
+IN_MEMORY = 4096
+"""Drawn train sets that are larger are not kept, but drawn again, a part at a time, when needed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +44,16 @@ class DataSet:
     def sha256(self) -> str:
         """A fingerprint of every bit of the data."""
         return fingerprint(self.thetas)
+
+    def part(self, first: int, last: int) -> Theta:
+        """The instances from `first` to before `last`."""
+        if (first, last) == (0, self.size):
+            return self.thetas
+        return instance(self.thetas, slice(first, last))
+
+    def parts(self) -> Iterator[Theta]:
+        """All instances, so many at a time that they fit into memory."""
+        yield self.thetas
 
     @classmethod
     def draw(cls, problem: Problem, size: int, seed: int) -> Self:
@@ -55,6 +78,66 @@ class ValidationSet(DataSet):
 
 class TrainSet(DataSet):
     """Instances that the posterior and the certificate are computed from; opened last."""
+
+    @classmethod
+    def draw(cls, problem: Problem, size: int, seed: int) -> "TrainSet":
+        """Draw a set; of a large one a part is drawn when it is needed."""
+        if size <= IN_MEMORY or isinstance(problem, StockedProblem):
+            return super().draw(problem, size, seed)
+        key = named_key(seed, "data", TrainSet.__name__)
+        return StreamedTrainSet(DrawnInChunks(problem, size, key))
+
+
+class Source(Protocol):
+    """Where instances come from that are not in memory all at once."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def chunk(self) -> int:
+        """How many to ask for at a time."""
+        ...
+
+    def part(self, first: int, last: int) -> Theta:
+        """The instances from `first` to before `last`, stacked."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamedTrainSet(TrainSet):
+    """A train set that is never in memory as a whole: `thetas` is its source."""
+
+    thetas: Source
+
+    @property
+    def size(self) -> int:
+        """How many instances there are."""
+        return self.thetas.size
+
+    def part(self, first: int, last: int) -> Theta:
+        """The instances from `first` to before `last`."""
+        return self.thetas.part(first, last)
+
+    def parts(self) -> Iterator[Theta]:
+        """All instances, a chunk at a time."""
+        for first in range(0, self.size, self.thetas.chunk):
+            yield self.part(first, min(first + self.thetas.chunk, self.size))
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The same fingerprint that the set would have in memory."""
+        digest = hashlib.sha256()
+        form = jax.tree_util.tree_leaves_with_path(self.part(0, 1))
+        # Leaf by leaf, because that is the order of the bytes: all parts are made once a leaf.
+        for number, (path, leaf) in enumerate(form):
+            array = np.asarray(leaf)
+            digest.update(_head(path, array, (self.size, *array.shape[1:])))
+            for part in self.parts():
+                digest.update(_bytes(jax.tree.leaves(part)[number]))
+        return digest.hexdigest()
 
 
 class TestSet(DataSet):
@@ -105,7 +188,16 @@ def fingerprint(tree: Theta) -> str:
     """A hash of a pytree of arrays: structure, shapes, types and every bit."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        array = np.asarray(leaf, order="C")
-        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
-        digest.update(array.tobytes())
+        array = np.asarray(leaf)
+        digest.update(_head(path, array, array.shape))
+        digest.update(_bytes(array))
     return digest.hexdigest()
+
+
+def _head(path: jax.tree_util.KeyPath, array: np.ndarray, shape: tuple[int, ...]) -> bytes:
+    return f"{jax.tree_util.keystr(path)} {array.dtype} {shape}\n".encode()
+
+
+def _bytes(array: Theta) -> memoryview:
+    """An array's bytes in C order, not copied where they lie like that."""
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data

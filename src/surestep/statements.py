@@ -22,6 +22,9 @@ from surestep.rule import Rule, solver_fingerprint
 from surestep.split import Split
 from surestep.stages.certify import Certified
 
+_AT_ONCE = 2**23
+"""How many values are in memory at a time while they are averaged."""
+
 HEADLINE = 0.8
 """The share of new instances whose certified loss is a certificate's headline."""
 
@@ -47,13 +50,25 @@ def _uppers(claim: Claim, basis: Basis, part: float = 1.0) -> tuple[np.ndarray, 
     `part` of the claim's share of epsilon pays for them.
     """
     plan = basis.plan
-    means = values(claim, plan, basis.evidence).mean(axis=2)
+    means = _means(claim, plan, basis.evidence)
     # All statistics of a claim hold at once: they divide its share.
     share = part * plan.ledger.of(claim.name) / len(means)
     common = (plan.train_size, np.array(plan.log_prior))
     uppers = sample_uppers(means, *common, share, claim.form)
     posterior = posterior_upper(means, *common, basis.log_posterior, share, claim.form, uppers)
     return uppers[:, basis.deployed], posterior
+
+
+def _means(claim: Claim, plan: Plan, evidence: Evidence) -> Float[np.ndarray, "statistic sample"]:
+    """The means of a claim's values, of a few samples at a time.
+
+    The values of all could take a hundred times the memory of the losses they come from.
+    """
+    samples, size, _ = evidence.losses.shape
+    statistics = max(len(claim.iterations) * len(claim.tolerances), 1)
+    few = max(1, _AT_ONCE // (statistics * size))
+    parts = [evidence.of(slice(first, first + few)) for first in range(0, samples, few)]
+    return np.concatenate([values(claim, plan, part).mean(axis=2) for part in parts], axis=1)
 
 
 def _statement(

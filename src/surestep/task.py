@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from surestep.constraint import Constraint, SuccessEstimate, estimate_success
-from surestep.errors import ProblemError
 from surestep.goal import Goal, reached, thresholds
 from surestep.problem import Problem, instance, working_precision
 from surestep.randomness import named_key
-from surestep.rollout import Statistic, losses_at, observe
+from surestep.rollout import Statistic, losses_at
 from surestep.rule import Rule
 from surestep.split import DataSet, PriorSet, ValidationSet
+from surestep.tiles import Seen, Work, observe_all, require_sound
 from surestep.trajectory import Material, TrainingSettings
 
 
@@ -41,9 +41,15 @@ class Task:
 
     def thresholds(self, data: DataSet) -> Float[np.ndarray, " instance"]:
         """The goal's threshold on every instance of a set."""
+        return self._thresholds(self.goal, data)
+
+    def _thresholds(self, goal: Goal, data: DataSet) -> Float[np.ndarray, " instance"]:
         with working_precision(self.problem):
-            found = thresholds(self.goal, self.problem, data.thetas, self.block)
-            return np.asarray(found, np.float64)
+            found = [
+                np.asarray(thresholds(goal, self.problem, part, self.block), np.float64)
+                for part in data.parts()
+            ]
+        return np.concatenate(found)
 
     def losses(
         self, rule: Rule, data: DataSet, at: tuple[int, ...] | None = None
@@ -52,7 +58,29 @@ class Task:
         with working_precision(self.problem):
             at = at or (self.horizon,)
             losses = losses_at(rule, self.problem, data.thetas, at, self.block)
-            return self._sound(np.asarray(losses, np.float64), data)
+            found = np.asarray(losses, np.float64)
+        require_sound(self.problem, data, found)
+        return found
+
+    def work(
+        self,
+        rule: Rule,
+        data: DataSet,
+        at: tuple[int, ...],
+        tolerances: tuple[float, ...],
+        hypers: Float[np.ndarray, "sample d"] | None = None,
+        name: str = "",
+        to_goal: bool = False,
+    ) -> Work:
+        """Rollouts of a rule, or of one with several hypers, on every instance of a set.
+
+        With `to_goal` the last column of hits is that of every instance's own goal.
+        """
+        goal = self.goal if to_goal else None
+        statistics = self.statistics
+        return Work(
+            self.problem, rule, hypers, data, at, tolerances, goal, statistics, self.block, name
+        )
 
     def observe(
         self,
@@ -61,50 +89,16 @@ class Task:
         at: tuple[int, ...],
         tolerances: tuple[float, ...],
         to_goal: bool = False,
-    ) -> tuple[
-        Float[np.ndarray, "instance iteration"],
-        Float[np.ndarray, "instance tolerance"],
-        Float[np.ndarray, "instance statistic"],
-    ]:
+    ) -> Seen:
         """Losses at some iterations, gradient evaluations to first hits, the user's statistics.
 
         With `to_goal` the last column of hits is that of every instance's own goal.
         """
-        with working_precision(self.problem):
-            wanted = tuple(self.statistics.values())
-            # An array, not constants of the program: other tolerances compile nothing new.
-            levels = jnp.asarray(tolerances, jnp.result_type(float))
-            goal = self.goal if to_goal else None
-            seen = observe(rule, self.problem, data.thetas, at, levels, wanted, self.block, goal)
-            losses = self._sound(np.asarray(seen.losses, np.float64), data)
-            found = np.asarray(seen.statistics, np.float64)
-        for name, column in zip(self.statistics, found.T, strict=True):
-            if not np.all((column >= 0) & (column <= 1)):
-                raise ProblemError(
-                    f"the statistic {name!r} must lie between 0 and 1 on every instance, not at "
-                    f"{column[~((column >= 0) & (column <= 1))][0]}"
-                )
-        return losses, np.asarray(seen.hits, np.float64), found
+        return observe_all(self.work(rule, data, at, tolerances, to_goal=to_goal))
 
     def start_losses(self, data: DataSet) -> Float[np.ndarray, " instance"]:
         """The losses that every rollout starts from."""
-        with working_precision(self.problem):
-            whole = Goal(scale=1.0, exponent=1.0)
-            found = thresholds(whole, self.problem, data.thetas, self.block)
-            return np.asarray(found, np.float64)
-
-    def _sound(
-        self, losses: Float[np.ndarray, "instance iteration"], data: DataSet
-    ) -> Float[np.ndarray, "instance iteration"]:
-        if self.problem.nonnegative and np.any(losses < 0):
-            index = int(np.argmax(np.any(losses < 0, axis=1)))
-            raise ProblemError(
-                f"{type(self.problem).__name__}.loss fell to {losses[index].min():g} on instance "
-                f"{index} of the {type(data).__name__}, and losses must be at least 0: declare a "
-                "bound that holds, or that none is known (lower=None, or nonnegative = False in a "
-                "class)"
-            )
-        return losses
+        return self._thresholds(Goal(scale=1.0, exponent=1.0), data)
 
     def success(self, rule: Rule, data: ValidationSet, *name: str | int) -> SuccessEstimate:
         """Estimate a rule's success probability from instances drawn without replacement.

@@ -94,9 +94,17 @@ def read_config(folder: RunFolder) -> RunConfig[Any]:
         raise RunFolderError(f"{folder.path} holds no run (there is no config.json)")
     try:
         plain = json.loads(folder.config_path.read_text())
-        name, kept = plain["name"], plain["problem"]
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise RunFolderError(f"{folder.config_path} is damaged: {error!r}") from error
+    return config_of(plain, str(folder.config_path))
+
+
+def config_of(plain: Any, where: str) -> RunConfig[Any]:
+    """A configuration that was written as JSON."""
+    try:
+        name, kept = plain["name"], plain["problem"]
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{where} is damaged: {error!r}") from error
     mine = isinstance(kept, dict) and "file" in kept and name not in NAMES
     return from_plain(own.Config if mine else _module(name).Config, plain, "config")
 

@@ -10,21 +10,20 @@ import time
 from collections.abc import Mapping
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from surestep.bounds import sublevel_family
 from surestep.claims import Evidence, Plan
-from surestep.errors import ConfigurationError
+from surestep.errors import ConfigurationError, HostError
 from surestep.goal import reached
-from surestep.problem import working_precision
 from surestep.progress import Reporter, Silence
-from surestep.rule import Rule, with_hyper
+from surestep.rule import Rule
 from surestep.split import TrainSet
 from surestep.stages.sample import Sampled, weighed_risks
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
+from surestep.tiles import Alone, Crew, Seen, Work, observe_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +69,23 @@ class _Seen:
     losses: np.ndarray
     hits: np.ndarray
     statistics: np.ndarray
-    done: np.ndarray
+    finished: np.ndarray
+    """Which tiles of the work are in it."""
+
+    @classmethod
+    def nothing(cls, plan: Plan, work: Work) -> "_Seen":
+        """Room for all that is going to be observed."""
+        widths = (len(plan.iterations), plan.hits, len(plan.statistics))
+        tables = (np.zeros((work.samples, work.data.size, width)) for width in widths)
+        return cls(*tables, finished=np.zeros(work.number, bool))
+
+    def put(self, work: Work, tile: int, found: Seen) -> None:
+        """Add what was observed on a tile."""
+        sample, first, last = work.place(tile)
+        self.losses[sample, first:last] = found.losses
+        self.hits[sample, first:last] = found.hits
+        self.statistics[sample, first:last] = found.statistics
+        self.finished[tile] = True
 
 
 jax.tree_util.register_dataclass(_Seen)
@@ -85,17 +100,30 @@ def certify(
     data: TrainSet,
     checkpoint: Checkpoint | None = None,
     report: Reporter | None = None,
+    crew: Crew | None = None,
 ) -> Certified:
-    """Gather the evidence a plan asks for, then find the posterior and the paper's bound."""
+    """Gather the evidence a plan asks for, then find the posterior and the paper's bound.
+
+    The crew rolls out; by default it is this process with all its devices.
+    """
+    checkpoint, report, crew = checkpoint or NoCheckpoint(), report or Silence(), crew or Alone()
     named = (set(opponents), tuple(task.statistics))
     if data.size != plan.train_size or named != (set(plan.opponents), plan.statistics):
         raise ConfigurationError(
             "the plan was made for other data, other opponents or other statistics"
         )
-    seen = _gather(plan, task, rule, prior, data, checkpoint or NoCheckpoint(), report or Silence())
+    work = task.work(
+        rule, data, plan.iterations, plan.hit_tolerances, prior.hypers, to_goal=plan.hits_goal
+    )
+    seen = _gather(plan, work, checkpoint, report, crew)
     race = (plan.horizon, race_length(plan.horizon, seen.hits))
     theirs = [
-        task.observe(opponents[name], data, race, plan.hit_tolerances, plan.hits_goal)
+        observe_all(
+            task.work(
+                opponents[name], data, race, plan.hit_tolerances, name=name, to_goal=plan.hits_goal
+            ),
+            crew,
+        )
         for name in plan.opponents
     ]
     number = len(theirs)
@@ -154,28 +182,35 @@ def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified
     )
 
 
-def _gather(
-    plan: Plan,
-    task: Task,
-    rule: Rule,
-    prior: Sampled,
-    data: TrainSet,
-    checkpoint: Checkpoint,
-    report: Reporter,
-) -> _Seen:
-    number, size = len(prior.hypers), data.size
-    widths = (len(plan.iterations), plan.hits, len(plan.statistics))
-    empty = _Seen(*(np.zeros((number, size, width)) for width in widths), done=np.array(0))
+def _gather(plan: Plan, work: Work, checkpoint: Checkpoint, report: Reporter, crew: Crew) -> _Seen:
+    empty = _Seen.nothing(plan, work)
     seen = checkpoint.load(empty) or empty
-    done, saved = int(seen.done), time.monotonic()
-    with working_precision(task.problem), report.stage("certify", number, "samples", done) as bar:
-        for sample in range(done, number):
-            candidate = with_hyper(rule, jnp.asarray(prior.hypers[sample]))
-            seen.losses[sample], seen.hits[sample], seen.statistics[sample] = task.observe(
-                candidate, data, plan.iterations, plan.hit_tolerances, plan.hits_goal
-            )
-            bar.advance(1, f"median loss {np.median(seen.losses[sample, :, -1]):.3g}")
-            if time.monotonic() - saved > 10:
-                checkpoint.save(dataclasses.replace(seen, done=np.array(sample + 1)))
-                saved = time.monotonic()
+    left = np.flatnonzero(~seen.finished).tolist()
+    unit = "samples" if work.cuts.number == 1 else "tiles"
+    saving = _Saving(checkpoint)
+    with report.stage("certify", work.number, unit, work.number - len(left)) as bar:
+        try:
+            for tile, found in crew.observe(work, left):
+                seen.put(work, tile, found)
+                bar.advance(1, f"median loss {np.median(found.losses[:, -1]):.3g}")
+                saving.now_and_then(seen)
+        except HostError:
+            # What the other hosts have computed is not lost with them.
+            checkpoint.save(seen)
+            raise
     return seen
+
+
+class _Saving:
+    """Leaves states at a checkpoint, so rarely that it costs little, however large they are."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.wait, self.saved = 10.0, time.monotonic()
+
+    def now_and_then(self, state: _Seen) -> None:
+        began = time.monotonic()
+        if began - self.saved > self.wait:
+            self.checkpoint.save(state)
+            self.saved = time.monotonic()
+            self.wait = max(10.0, 20 * (self.saved - began))

@@ -115,6 +115,13 @@ class Sampled:
             undecided=0,
         )
 
+    def only(self, sample: int) -> Self:
+        """A prior that is certain of one of the samples."""
+        one = slice(sample, sample + 1)
+        fields = ("hypers", "successes", "trials", "probabilities", "prior_losses", "prior_risks")
+        kept = {name: getattr(self, name)[one] for name in fields}
+        return dataclasses.replace(self, **kept, log_prior=np.zeros(1))
+
 
 class _Walker(eqx.Module):
     """A position of the chain: a hyper, and the trajectory its gradients come from."""

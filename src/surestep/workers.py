@@ -1,0 +1,144 @@
+"""What each of several processes does in a run: the first leads, the others roll out for it."""
+
+import contextlib
+import itertools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from surestep import problems
+from surestep.errors import HostError, SurestepError
+from surestep.hosts import (
+    Board,
+    Joining,
+    Leader,
+    Share,
+    join,
+    pack_seen,
+    unpack_end,
+    unpack_job,
+)
+from surestep.planning import choose_opponents
+from surestep.problem import working_precision
+from surestep.randomness import named_key
+from surestep.recertify import fresh_instances
+from surestep.records import to_plain
+from surestep.split import TrainSet
+from surestep.tiles import Alone, Work
+
+Explain = Callable[[BaseException], int]
+"""Tells the user of an error, and says which exit code it means."""
+
+
+def subject_of(config: Any, instances: str | None = None, size: int = 0) -> dict[str, Any]:
+    """What workers must know of a run: its configuration, and what is certified on.
+
+    Without `instances` that is the run's own train set, with them what `surestep certify` takes.
+    """
+    return {"config": to_plain(config), "instances": instances, "size": size}
+
+
+class Workbench:
+    """The problem, the rules and the data of a run, made from what process 0 says of it."""
+
+    def __init__(self, subject: dict[str, Any]) -> None:
+        config = problems.config_of(subject["config"], "the configuration of process 0")
+        experiment = problems.build(config)
+        self.task = config.task(experiment)
+        with working_precision(experiment.problem):
+            self.rule = experiment.create_rule(named_key(config.seed, "rule"))
+        self.opponents = choose_opponents(config.certify, experiment)
+        if subject["instances"] is None:
+            self.train = TrainSet.draw(experiment.problem, config.sizes.train, config.seed)
+        else:
+            self.train = fresh_instances(experiment.problem, subject["instances"], subject["size"])
+
+    def work(self, facts: dict[str, Any], hypers: Any) -> Work:
+        """The work that process 0 describes, which must be the same here."""
+        rule = self.opponents[facts["name"]] if facts["name"] else self.rule
+        at, tolerances = tuple(facts["at"]), tuple(facts["tolerances"])
+        work = self.task.work(
+            rule, self.train, at, tolerances, hypers, facts["name"], facts["to_goal"]
+        )
+        if work.data.sha256 != facts["sha256"] or work.number != facts["number"]:
+            raise HostError(
+                "the train instances here are others than those of process 0: all processes of a "
+                "run need the same files, the same versions and the same kind of machine"
+            )
+        return work
+
+
+def together(joining: Joining, lead: Callable[[Leader], int], explain: Explain) -> int:
+    """Join the run's other processes; lead them, or work for process 0. Returns the exit code."""
+    board = join(joining)
+    if board.process == 0:
+        code, orderly = _lead(board, lead, explain)
+    else:
+        print(f"process {board.process} of {board.processes} is here", file=sys.stderr, flush=True)
+        code, message = _follow(board)
+        orderly = not message
+        if message:
+            print(f"surestep: {message}", file=sys.stderr)
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            board.put(f"bye/{board.process}", b"bye")
+    if orderly:
+        jax.distributed.shutdown()
+        return code
+    # JAX's way to end waits for all processes, of which some may be gone.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _lead(board: Board, lead: Callable[[Leader], int], explain: Explain) -> tuple[int, bool]:
+    """The exit code, and whether all processes are there to end together."""
+    leader = Leader(board)
+    try:
+        code, message = lead(leader), ""
+    except BaseException as error:
+        code, message = explain(error), f"process 0 has stopped: {str(error) or 'interrupted'}"
+    return code, leader.dismiss(code, message) and not message
+
+
+def _follow(board: Board) -> tuple[int, str]:
+    """Compute tiles until process 0 says that it is over, and how it ended."""
+    try:
+        return _serve(board)
+    except SurestepError as error:
+        return _give_up(board, error.exit_code, str(error))
+    except KeyboardInterrupt:
+        return _give_up(board, 130, "it was interrupted")
+    except Exception as error:
+        traceback.print_exc()
+        return _give_up(board, 1, repr(error))
+
+
+def _give_up(board: Board, code: int, reason: str) -> tuple[int, str]:
+    message = f"process {board.process} of {board.processes} has stopped: {reason}"
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        board.hand_in(f"failed/{board.process}", message.encode())
+    return code, message
+
+
+def _serve(board: Board) -> tuple[int, str]:
+    bench: Workbench | None = None
+    for job in itertools.count():
+        name, content = board.wait("end", f"job/{job}")
+        if name == "end":
+            return unpack_end(content)
+        facts, arrays = unpack_job(content)
+        if "subject" in facts:
+            bench = Workbench(facts["subject"])
+            continue
+        assert bench is not None
+        work = bench.work(facts, arrays.get("hypers"))
+        share = Share(board, f"next/{job}", arrays["tiles"].tolist(), len(jax.local_devices()))
+        while tiles := share.next():
+            for tile, seen in Alone().observe(work, tiles):
+                board.hand_in(f"done/{job}/{tile}", pack_seen(tile, seen))
+            board.require_alive(0)
+    raise AssertionError

@@ -1,0 +1,200 @@
+"""Several processes over JAX's coordination service: the same bits, and what a loss leaves."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from surestep.cli import main
+from surestep.errors import ConfigurationError
+from surestep.hosts import Joining, pack_seen, pack_work, unpack_job, unpack_seen
+from surestep.recertify import certify_again, read_charges
+from surestep.records import to_json
+from surestep.rule import hyper_of, with_hyper
+from surestep.split import TrainSet
+from surestep.stages.sample import Sampled
+from surestep.store import RunFolder, write_text
+from surestep.tiles import Seen, Work
+from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK
+
+SIZE = 1500
+"""More than one tile: two runs of instances, of three samples each."""
+
+PATIENCE = 4
+"""Seconds; a machine with much else to do may keep a process waiting for some."""
+
+TWICE = """
+import sys
+from surestep import cli
+
+def twice(arguments, leader):
+    cli._certify([*arguments, "--instances", "777"], leader)
+    print("the first is done", flush=True)
+    sys.stdin.readline()
+    return cli._certify([*arguments, "--instances", "778"], leader)
+
+sys.exit(cli._together(sys.argv[1:], twice))
+"""
+"""The command, twice in one process, because starting processes takes long."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A folder as a run leaves it, with three samples of a rule that nobody has trained."""
+    folder = RunFolder(tmp_path_factory.mktemp("hosts") / "run")
+    with jax.enable_x64(True):
+        hyper = np.asarray(hyper_of(RULE))
+        hypers = np.stack([0.001 * hyper, hyper, 0.01 * hyper])
+        rules = [with_hyper(RULE, jax.numpy.asarray(one)) for one in hypers]
+    losses = np.stack([TASK.losses(rule, SPLIT.prior)[:, 0] for rule in rules])
+    thresholds = TASK.thresholds(SPLIT.prior)
+    folder.save(
+        "sample",
+        Sampled.given(hypers, np.full(3, 0.9), losses, thresholds, np.log(np.full(3, 1 / 3))),
+    )
+    write_text(folder.config_path, to_json(CONFIG))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(run, tmp_path_factory):
+    """The same certificates by one process with one device."""
+    copy = RunFolder(tmp_path_factory.mktemp("alone") / "run")
+    shutil.copytree(run.path, copy.path)
+    for seed in (777, 778):
+        certify_again(copy, CONFIG, EXPERIMENT, TrainSet.draw(PROBLEM, SIZE, seed), 0.05)
+    return copy
+
+
+@contextlib.contextmanager
+def pair(run, compiled, patience) -> Iterator[Any]:
+    """Two processes on loopback, the first with four simulated devices, the second with one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", TWICE, str(run.path), "--size", str(SIZE)]
+    command += ["--coordinator", f"127.0.0.1:{port}", "--processes", "2"]
+    command += ["--patience", str(patience), "--process"]
+    processes = [
+        subprocess.Popen(
+            [*command, str(number)],
+            env=environment(compiled, devices),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, devices in enumerate((4, 1))
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def environment(compiled, devices):
+    """Processes share what they compile, with other runs of the tests too where they do."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(compiled),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[1] / "src"),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+
+
+def same_certificate(run, alone, number):
+    for name in ("certificate.json", "certify.safetensors", "plan.json"):
+        place = Path("certificates") / str(number) / name
+        assert (run.path / place).read_bytes() == (alone.path / place).read_bytes(), name
+
+
+def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
+    run, alone, tmp_path, monkeypatch
+):
+    with pair(run, tmp_path, PATIENCE) as (leader, worker):
+        assert "process 1 of 2 is here" in next(iter(worker.stderr))
+        for line in leader.stdout:
+            if "the first is done" in line:
+                break
+        # Not a bit differs, whoever computed a tile, and on how many devices.
+        same_certificate(run, alone, 0)
+        worker.kill()
+        time.sleep(1.5 * PATIENCE)
+        leader.stdin.write("go on\n")
+        leader.stdin.flush()
+        _, said = leader.communicate(timeout=120)
+        assert leader.returncode == 6
+    assert "process 1 of 2 has given no sign of life for 4 s" in said
+    assert "the same command goes on" in said and "Traceback" not in said
+    assert not (run.path / "certificates" / "1" / "certificate.json").exists()
+    # One process alone goes on: what process 0 had done is not done again.
+    checked, seen = Work.checked, []
+
+    def counted(work, tile, found):
+        seen.append((work.name, tile))
+        return checked(work, tile, found)
+
+    monkeypatch.setattr(Work, "checked", counted)
+    certify_again(run, CONFIG, EXPERIMENT, TrainSet.draw(PROBLEM, SIZE, 778), 0.05)
+    assert len([tile for name, tile in seen if not name]) < 6
+    same_certificate(run, alone, 1)
+    assert len(read_charges(run)) == 2
+
+
+def test_works_and_results_survive_the_way_between_processes():
+    hypers = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    work = TASK.work(RULE, SPLIT.train, (0, 7), (0.1, 1e-17 / 3), hypers, "heavy ball")
+    facts, arrays = unpack_job(pack_work(work, [2, 0]))
+    assert facts["tolerances"] == [0.1, 1e-17 / 3] and facts["at"] == [0, 7]
+    assert facts["name"] == "heavy ball" and facts["sha256"] == SPLIT.train.sha256
+    assert arrays["hypers"].dtype == np.float32
+    np.testing.assert_array_equal(arrays["hypers"], hypers)
+    assert arrays["tiles"].tolist() == [2, 0]
+    seen = Seen(np.array([[1.0, np.inf]]), np.zeros((1, 0)), np.array([[0.5]]))
+    tile, back = unpack_seen(pack_seen(5, seen))
+    assert tile == 5
+    for found, sent in zip(back, seen, strict=True):
+        assert found.shape == sent.shape
+        np.testing.assert_array_equal(found, sent)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--processes", "2"], "go together"),
+        (["--coordinator", "h:1", "--processes", "2"], "go together"),
+        (["--coordinator", "h", "--processes", "2", "--process", "0"], "an address and a port"),
+        (["--coordinator", "h:99999", "--processes", "2", "--process", "0"], "an address and"),
+        (["--coordinator", "h:1", "--processes", "2", "--process", "2"], "one of 0 to 1"),
+        (["--coordinator", "h:1", "--processes", "0", "--process", "0"], "one of 0 to -1"),
+        (["--coordinator", "h:1", "--processes", "x"], "invalid int value"),
+        (["--distributed", "auto", "--process", "0"], "say either --distributed auto"),
+        (["--distributed", "always"], "invalid choice"),
+        (["--patience", "3"], "say either --distributed auto"),
+        (["--distributed", "auto", "--patience", "0"], "--patience must be positive"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "resume", "certify"])
+def test_hosts_that_cannot_be_meant_are_refused_at_once(command, arguments, message, capfd):
+    assert main([command, "quadratics", *arguments]) == 2
+    assert re.search(re.escape(message), capfd.readouterr().err)
+
+
+def test_what_is_not_said_is_left_to_detection():
+    Joining().validate()
+    with pytest.raises(ConfigurationError, match="go together"):
+        Joining(process=1).validate()

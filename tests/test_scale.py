@@ -1,0 +1,277 @@
+"""Work in tiles, data that are never in memory as a whole, and the deployed rule alone."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from surestep import split, statements, tiles
+from surestep.certificate import Certificate
+from surestep.errors import ConfigurationError, ProblemError, RunFolderError
+from surestep.mapped import ReadInChunks
+from surestep.problem import DrawnInChunks, Problem, as_instances, draw
+from surestep.randomness import named_key
+from surestep.recertify import certify_again, read_charges, read_instances
+from surestep.rollout import observe
+from surestep.rule import hyper_of, solver_fingerprint, with_hyper
+from surestep.split import StreamedTrainSet, TrainSet
+from surestep.stages.certify import certify
+from surestep.stages.sample import Sampled
+from surestep.statements import Basis, make_certificate, rigorous_statements
+from surestep.store import RunFolder
+from surestep.tiles import Alone, Cuts, observe_all
+from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed, planned
+
+KEY = named_key(3, "data", "TrainSet")
+SIZE = 60
+
+
+@pytest.fixture(scope="module")
+def prior():
+    """Three samples around an untrained rule, weighed by their losses on the prior set."""
+    with jax.enable_x64(True):
+        hyper = np.asarray(hyper_of(RULE))
+        hypers = np.stack([0.001 * hyper, hyper, 0.01 * hyper])
+        rules = [with_hyper(RULE, jnp.asarray(one)) for one in hypers]
+    losses = np.stack([TASK.losses(rule, SPLIT.prior)[:, 0] for rule in rules])
+    return Sampled.given(
+        hypers, np.full(3, 0.9), losses, TASK.thresholds(SPLIT.prior), np.log(np.full(3, 1 / 3))
+    )
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Tiles of about 40 instances, so that small sets have several."""
+    monkeypatch.setattr(tiles, "LENGTH", 40)
+    return changed(TASK, block=16)
+
+
+@given(st.integers(1, 30_000), st.integers(1, 3000))
+def test_cuts_cover_a_set_once_in_runs_of_one_length(size, block):
+    cuts = Cuts.of(size, block)
+    bounds = [cuts.bounds(run) for run in range(cuts.number)]
+    assert bounds[0][0] == 0 and bounds[-1][1] == size
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
+    assert all(last - first == cuts.length for first, last in bounds[:-1])
+    assert 0 < bounds[-1][1] - bounds[-1][0] <= cuts.length
+    if size <= 1024:
+        assert cuts.number == 1
+    else:
+        assert cuts.length % block == 0
+        assert cuts.length < max(1024, block) + block
+
+
+def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
+    """Each tile has the bits of the plain program; the whole set's program may round otherwise."""
+    train = TrainSet.draw(PROBLEM, SIZE, 3)
+    plan = planned(prior, train)
+    work = short.work(RULE, train, plan.iterations, plan.hit_tolerances, prior.hypers)
+    assert work.cuts == Cuts(SIZE, 32) and work.number == 6
+    assert [work.place(tile) for tile in (1, 5)] == [(1, 0, 32), (2, 32, SIZE)]
+    found = dict(Alone().observe(work, [4, 1, 5, 0]))
+    assert list(found) == [4, 1, 5, 0]
+    whole = {}
+    for tile, seen in found.items():
+        sample, first, last = work.place(tile)
+        padded = np.minimum(np.arange(first, first + 32), SIZE - 1)
+        thetas = jax.tree.map(lambda leaf, chosen=padded: leaf[chosen], train.thetas)
+        others = (plan.iterations, jnp.array(plan.hit_tolerances), (), 16)
+        alone = observe(work.sample(sample), PROBLEM, thetas, *others)
+        np.testing.assert_array_equal(seen.losses, alone.losses[: last - first])
+        np.testing.assert_array_equal(seen.hits, alone.hits[: last - first])
+        whole[sample] = observe(work.sample(sample), PROBLEM, train.thetas, *others)
+        np.testing.assert_allclose(whole[sample].losses[first:last], seen.losses, rtol=1e-9)
+        np.testing.assert_array_equal(whole[sample].hits[first:last], seen.hits)
+    single = dataclasses.replace(work, rule=work.sample(1), hypers=None)
+    np.testing.assert_array_equal(observe_all(single).losses[:32], found[1].losses)
+
+
+def test_a_contract_that_is_broken_far_into_a_set_is_reported_with_the_instance(short):
+    class Falls(Problem):
+        def sample(self, key):
+            return jax.random.uniform(key)
+
+        def start(self, theta):
+            return jnp.zeros(())
+
+        def loss(self, x, theta):
+            return jnp.where(theta > 50, -1.0, 1.0) + 0 * x
+
+    task = changed(short, problem=Falls())
+    train = TrainSet(jnp.arange(float(SIZE)))
+    rule = OPPONENTS["heavy ball"]
+    with pytest.raises(ProblemError, match="fell to -1 on instance 51 of the TrainSet"):
+        task.observe(rule, train, (0, 1), ())
+
+
+class Watched(DrawnInChunks):
+    """Remembers how much was asked for at a time."""
+
+    def part(self, first, last):
+        asked.append(last - first)
+        return super().part(first, last)
+
+
+asked: list[int] = []
+
+
+def test_a_streamed_set_gives_the_same_certificate_and_is_never_asked_for_all(short, prior):
+    streamed = StreamedTrainSet(Watched(PROBLEM, SIZE, KEY, chunk=32))
+    stored = TrainSet(draw(PROBLEM, SIZE, KEY))
+    assert stored.sha256 == TrainSet.draw(PROBLEM, SIZE, 3).sha256 == streamed.sha256
+    plan = planned(prior, stored)
+    asked.clear()
+    found = certify(plan, short, RULE, prior, OPPONENTS, streamed)
+    # Two runs of instances for the samples, two for the opponent, two chunks for the goal.
+    assert asked == [32, 28, 32, 28, 32, 28]
+    expected = certify(plan, short, RULE, prior, OPPONENTS, stored)
+    for name, value in vars(expected).items():
+        np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
+
+
+def test_parts_of_a_streamed_set_are_those_of_the_set():
+    stored = draw(PROBLEM, SIZE, KEY)
+    source = DrawnInChunks(PROBLEM, SIZE, KEY, chunk=32)
+    for first, last in [(31, 33), (10, 50), (32, 60)]:
+        for found, leaf in zip(source.part(first, last), stored, strict=True):
+            np.testing.assert_array_equal(found, leaf[first:last])
+
+
+def test_only_large_train_sets_are_streamed(monkeypatch):
+    monkeypatch.setattr(split, "IN_MEMORY", SIZE)
+    assert type(TrainSet.draw(PROBLEM, SIZE, 3)) is TrainSet
+    large = TrainSet.draw(PROBLEM, SIZE + 1, 3)
+    assert isinstance(large, StreamedTrainSet) and isinstance(large.thetas, DrawnInChunks)
+    assert large.size == SIZE + 1
+    assert large.thetas.key == KEY
+    small = dataclasses.replace(large.thetas, chunk=32)
+    parts = list(StreamedTrainSet(small).parts())
+    assert [len(part.target) for part in parts] == [32, 29]
+
+
+def test_instances_are_read_from_npy_files_when_they_are_needed(tmp_path):
+    stored = draw(PROBLEM, SIZE, KEY)
+    folder = tmp_path / "instances"
+    folder.mkdir()
+    np.save(folder / "diagonal.npy", stored.diagonal)
+    np.save(folder / "target.npy", stored.target)
+    found = read_instances(PROBLEM, folder)
+    assert isinstance(found.thetas, ReadInChunks)
+    assert isinstance(found.thetas.arrays.target, np.memmap)
+    assert found.size == SIZE and found.sha256 == TrainSet(stored).sha256
+    # What is wrong anywhere in a file is found before work begins.
+    bad = np.array(stored.target)
+    bad[57, 1] = np.inf
+    np.save(folder / "target.npy", bad)
+    with pytest.raises(ConfigurationError, match=r"target in .* not finite"):
+        read_instances(PROBLEM, folder)
+    np.save(folder / "target.npy", stored.target[:-1])
+    with pytest.raises(ConfigurationError, match="equally many"):
+        read_instances(PROBLEM, folder)
+    (folder / "target.npy").unlink()
+    with pytest.raises(ConfigurationError, match="must hold the arrays diagonal, target"):
+        read_instances(PROBLEM, folder)
+    (folder / "target.npy").write_text("no array")
+    with pytest.raises(ConfigurationError, match="cannot be read as a folder"):
+        read_instances(PROBLEM, folder)
+
+
+def test_a_single_npy_file_is_a_theta_of_one_array(tmp_path):
+    class Square(Problem):
+        def sample(self, key):
+            return jax.random.normal(key, (2,))
+
+        def start(self, theta):
+            return jnp.ones(2)
+
+        def loss(self, x, theta):
+            return jnp.sum((x - theta) ** 2)
+
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    np.save(tmp_path / "anything.npy", rows)
+    found = read_instances(Square(), tmp_path / "anything.npy")
+    part = found.part(2, 4)
+    assert part.dtype == np.float64  # the problem's precision, not the file's
+    assert part.tolist() == rows[2:4].tolist()
+    # Whose loss does not change at the start: a part may be so by chance, a whole file is not.
+    np.save(tmp_path / "anything.npy", np.ones((3, 2)))
+    with pytest.raises(ProblemError, match="does not change with x"):
+        read_instances(Square(), tmp_path / "anything.npy")
+    mixed = np.concatenate([np.zeros((1024, 2)), np.ones((1, 2))])
+    np.save(tmp_path / "anything.npy", mixed)
+    assert read_instances(Square(), tmp_path / "anything.npy").size == 1025
+    assert as_instances(Square(), part).dtype == np.float64
+
+
+def test_statements_do_not_depend_on_how_many_samples_are_averaged_at_a_time(prior, monkeypatch):
+    plan = planned(prior)
+    found = certify(plan, TASK, RULE, prior, OPPONENTS, SPLIT.train)
+    basis = Basis(plan, found.evidence, found.log_gibbs, found.mode)
+    together = rigorous_statements(basis)
+    monkeypatch.setattr(statements, "_AT_ONCE", 1)
+    assert rigorous_statements(basis) == together
+
+
+@pytest.fixture
+def run(prior, tmp_path):
+    """A folder with samples and a certificate, as a run leaves it."""
+    folder = RunFolder(tmp_path / "run")
+    plan = planned(prior)
+    found = certify(plan, TASK, RULE, prior, OPPONENTS, SPLIT.train)
+    folder.save("sample", prior)
+    make_certificate("tiny", plan, "", found, {}, {}).save(folder.certificate_path)
+    return folder
+
+
+def again(run, train, **options):
+    return certify_again(run, CONFIG, EXPERIMENT, train, 0.05, **options)
+
+
+def test_the_deployed_rule_alone_pays_for_no_other(run, prior):
+    train = TrainSet.draw(PROBLEM, 64, 3)
+    mode = Certificate.load(run.certificate_path).deployed_sample
+    document, place = again(run, train, deployed=True)
+    assert Certificate.load(place / "certificate.json") == document
+    rule = with_hyper(RULE, jnp.asarray(prior.hypers[mode]))
+    misses = int(np.sum(~(TASK.losses(rule, train)[:, 0] <= TASK.thresholds(train))))
+    # Clopper-Pearson at the claim's whole share: the prior has one sample.
+    share = next(s.epsilon for s in document.ledger if s.name == "missing the goal")
+    expected = stats.beta.ppf(1 - share, misses + 1, 64 - misses)
+    assert document.statements[0].value == pytest.approx(expected, rel=1e-9)
+    assert document.solver_sha256 == solver_fingerprint(rule)
+    assert document.deployed_sample == 0
+
+
+def test_the_deployed_rule_is_not_certified_by_what_chose_it(run):
+    with pytest.raises(ConfigurationError, match="64 of the 64 instances are in the run's train"):
+        again(run, SPLIT.train, deployed=True)
+    run.certificate_path.unlink()
+    with pytest.raises(RunFolderError, match="no deployed rule yet"):
+        again(run, TrainSet.draw(PROBLEM, 64, 3), deployed=True)
+    assert read_charges(run) == []
+
+
+def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeypatch):
+    train = TrainSet.draw(PROBLEM, 64, 3)
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("surestep.recertify.certify", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            again(run, train)
+    # The instances were opened for all samples; for the deployed one alone they cost again.
+    document, place = again(run, train, deployed=True)
+    assert document.epsilon == pytest.approx(0.1)
+    assert place.name == "1" and len(read_charges(run)) == 2
+    # And so do all samples now: what was found on the instances in between has been seen.
+    document, place = again(run, train)
+    assert document.epsilon == pytest.approx(0.15)
+    assert place.name == "2" and len(read_charges(run)) == 3
