@@ -1,5 +1,6 @@
 """Verification finds every change, and fresh certificates are fresh or paid for."""
 
+import dataclasses
 import json
 import shutil
 
@@ -175,6 +176,16 @@ def test_another_deployed_sample_is_found(run):
 def test_evidence_of_another_shape_is_reported(run):
     found = run.load("certify", Certified)
     run.save("certify", changed(found, losses=found.losses[:, :10]))
+    with pytest.raises(RunFolderError, match="axis instance of losses has 10 places, elsewhere 64"):
+        failed(run)
+    fewer = {
+        field.name: getattr(found, field.name).take(range(10), field.metadata["axes"].index(axis))
+        for field in dataclasses.fields(Certified)
+        for axis in field.metadata.get("axes", ())
+        if axis == "instance"
+    }
+    assert len(fewer) >= 5
+    run.save("certify", changed(found, **fewer))
     assert "the evidence belongs to the plan" in failed(run)
 
 

@@ -6,7 +6,6 @@ instances that an earlier certificate was computed from are charged to the same 
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,19 +57,18 @@ def charge(folder: RunFolder, certificate: str, epsilon: float, train: TrainSet)
     charges = read_charges(folder)
     if all(entry.certificate != certificate for entry in charges):
         charges.append(Charge(certificate, epsilon, instance_hashes(train.thetas)))
-        write_text(folder.path / "charges.json", to_json({"charges": charges}))
+        folder.kept(folder.charges_path).write(to_json({"charges": charges}))
 
 
 def read_charges(folder: RunFolder) -> list[Charge]:
     """All certificates that a folder's solver has been given."""
-    path = folder.path / "charges.json"
-    if not path.exists():
+    path = folder.charges_path
+    if not folder.kept(path).exists():
         return []
-    try:
-        plain = json.loads(path.read_text())["charges"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{path} is damaged: {error!r}") from error
-    return [from_plain(Charge, entry, "charges") for entry in plain]
+    found = from_plain(dict[str, list[Charge]], folder.read_kept(path), path.name)
+    if set(found) != {"charges"}:
+        raise RunFolderError(f"{path} is damaged: it should hold charges, and nothing else")
+    return found["charges"]
 
 
 def certify_again(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import reprlib
 import types
 import typing
 from typing import Any, TypeVar
@@ -79,7 +80,9 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         if isinstance(value, str) and value in ("inf", "-inf", "nan"):
             return float(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(_expect(number, value, "a number", where))
+        # Python's whole numbers can be too large for any float.
+        fits = not isinstance(value, int) or abs(value) < 2**1023
+        return float(_expect(number and fits, value, "a number", where))
     if kind is Any:
         return value
     return _expect(type(value) is kind, value, f"of type {kind.__name__}", where)
@@ -116,5 +119,6 @@ def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _expect(condition: bool, value: Any, wanted: str, where: str) -> Any:
     if not condition:
-        raise RunFolderError(f"{where} should be {wanted}, not {value!r}")
+        # Shortened: a value from a file may be of any size.
+        raise RunFolderError(f"{where} should be {wanted}, not {reprlib.repr(value)}")
     return value

@@ -1,7 +1,6 @@
 """Verification: compute a certificate again from what a run stored, and say what stands."""
 
 import dataclasses
-import json
 import secrets
 from typing import Any
 
@@ -11,8 +10,8 @@ import numpy as np
 from surestep.certificate import Certificate, Statement
 from surestep.claims import Plan
 from surestep.config import RunConfig
-from surestep.errors import RunFolderError
 from surestep.experiment import Experiment
+from surestep.files import read_json
 from surestep.planning import choose_opponents, plan_run
 from surestep.problem import working_precision
 from surestep.randomness import named_key
@@ -101,10 +100,8 @@ def verify(
 
 
 def _read_plan(folder: RunFolder) -> Plan:
-    try:
-        return from_plain(Plan, json.loads(folder.plan_path.read_text()), "plan")
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{folder.plan_path} cannot be read: {error}") from error
+    # As it lies there, not its copy: verification is about the file that people see.
+    return from_plain(Plan, read_json(folder.plan_path), "plan")
 
 
 def _planned_again(run: _Run) -> Plan:

@@ -6,7 +6,6 @@ Each module has `build(config)`, `family(config)` (the problem alone, without ru
 """
 
 import importlib
-import json
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -90,15 +89,14 @@ def draw(
 
 def read_config(folder: RunFolder) -> RunConfig[Any]:
     """The configuration of a run."""
-    if not folder.config_path.exists():
+    if not folder.kept(folder.config_path).exists():
         raise RunFolderError(f"{folder.path} holds no run (there is no config.json)")
-    try:
-        plain = json.loads(folder.config_path.read_text())
-        name, kept = plain["name"], plain["problem"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{folder.config_path} is damaged: {error!r}") from error
-    mine = isinstance(kept, dict) and "file" in kept and name not in NAMES
-    return from_plain(own.Config if mine else _module(name).Config, plain, "config")
+    plain = folder.read_kept(folder.config_path)
+    if not isinstance(plain, dict) or not isinstance(plain.get("name"), str):
+        raise RunFolderError(f"{folder.config_path} is damaged: it names no problem")
+    kept = plain.get("problem")
+    mine = isinstance(kept, dict) and "file" in kept and plain["name"] not in NAMES
+    return from_plain(own.Config if mine else _module(plain["name"]).Config, plain, "config")
 
 
 def _module(name: str) -> ModuleType:

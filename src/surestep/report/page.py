@@ -16,7 +16,6 @@ from markupsafe import Markup
 
 from surestep import problems
 from surestep.certificate import Statement, percent, rounded_down, rounded_up
-from surestep.errors import RunFolderError
 from surestep.goal import Goal
 from surestep.learning import Learned
 from surestep.problem import working_precision
@@ -74,10 +73,7 @@ def write_page(
     pictures: Mapping[str, Path],
 ) -> Path:
     """Write the page into the run's folder."""
-    try:
-        config = json.loads(folder.config_path.read_text())
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{folder.config_path} cannot be read: {error}") from error
+    config = folder.read_kept(folder.config_path)
     path = folder.path / "report.html"
     shown = _pictures(pictures, folder)
     write_text(path, render_page(learned, config, folder.status(), figures, shown))
