@@ -28,11 +28,11 @@ from surestep.task import Task
 from surestep.verify import verify
 
 
-def verify_run(folder: Path, rerun: int) -> None:
+def verify_run(folder: Path, rerun: int, own_file: str = "") -> None:
     """Recompute a run's certificate and say which statements stand."""
     run = RunFolder(folder)
     config = problems.read_config(run)
-    checks = verify(run, config, problems.build(config), rerun)
+    checks = verify(run, config, problems.build(config, own_file), rerun)
     for check in checks:
         print(check)
     failed = [check for check in checks if not check.stands]
@@ -41,12 +41,12 @@ def verify_run(folder: Path, rerun: int) -> None:
     print(f"all {len(checks)} checks stand")
 
 
-def report_again(folder: Path) -> None:
+def report_again(folder: Path, own_file: str = "") -> None:
     """Write the page and the figures of a run that has ended, from what it has stored."""
     run = RunFolder(folder)
     config = problems.read_config(run)
     require_finished(run)
-    experiment = problems.build(config)
+    experiment = problems.build(config, own_file)
     with run.locked():
         learned = read_learned(config, experiment, run)
         pictures = problems.draw(config, experiment, learned, run.figures)
@@ -56,12 +56,12 @@ def report_again(folder: Path) -> None:
 
 
 def certify_fresh(
-    folder: Path, instances: str, size: int, epsilon: float, report: Reporter
+    folder: Path, instances: str, size: int, epsilon: float, report: Reporter, own_file: str = ""
 ) -> None:
     """Certify a trained rule on fresh instances, drawn by a seed or read from a file."""
     run = RunFolder(folder)
     config = problems.read_config(run)
-    experiment = problems.build(config)
+    experiment = problems.build(config, own_file)
     train = fresh_instances(experiment.problem, instances, size or config.sizes.train)
     with run.locked():
         document, place = certify_again(run, config, experiment, train, epsilon, report)

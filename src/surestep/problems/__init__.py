@@ -51,10 +51,14 @@ def summary(name: str) -> str:
     return (_module(name).__doc__ or "").splitlines()[0].partition(": ")[2]
 
 
-def build(config: RunConfig[Any]) -> Experiment:
-    """The experiment that a configuration describes."""
+def build(config: RunConfig[Any], own_file: str = "") -> Experiment:
+    """The experiment that a configuration describes.
+
+    The code of a problem of one's own is run only from `own_file`, which the user names: a
+    configuration comes from a folder, and the folder may be a stranger's.
+    """
     if isinstance(config.problem, own.OwnSettings):
-        return own.build(config)
+        return own.build(config, own_file)
     return _module(config.name).build(config)
 
 
@@ -62,7 +66,8 @@ def open_problem(spec: str, preset_name: str = "quick") -> Problem:
     """The problem that a word on the command line means.
 
     It is a built-in problem's name, with the settings of a preset, a file of one's own, like
-    `my_problem.py:problem`, or a run's folder, with the settings of that run.
+    `my_problem.py:problem`, or the folder of a run of a built-in problem, with its settings. The
+    folder of a run of one's own problem is refused: it may be a stranger's, and runs no code.
     """
     if is_file(spec):
         return own.problem_in(spec)
@@ -71,7 +76,7 @@ def open_problem(spec: str, preset_name: str = "quick") -> Problem:
     config = read_config(folder) if known else preset(spec, preset_name)
     config.validate()
     if isinstance(config.problem, own.OwnSettings):
-        return own.problem_in(config.problem.file)
+        raise own.no_code(config, "{file} in place of the folder")
     return _module(config.name).family(config)
 
 
