@@ -66,7 +66,7 @@ class Certificate:
         sure = [s for s in self.statements if s.rigorous]
         rest = [s for s in self.statements if not s.rigorous]
         lines = [
-            f"Certificate for the rule learned on {self.problem}, from {self.sizes['train']} "
+            f"Certificate for the rule learned on {self.problem}, from {self.sizes.get('train')} "
             f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
             "once:",
             *(f"- {statement.plain}" for statement in sure),

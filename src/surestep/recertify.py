@@ -19,6 +19,7 @@ from surestep.check import check_problem
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
+from surestep.npz import Form, read_npz
 from surestep.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
 from surestep.problem import Problem, Theta, as_instances, count, working_precision
 from surestep.progress import Reporter
@@ -195,27 +196,18 @@ def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
 
 
 def read_arrays_of(problem: Problem, path: Path) -> Theta:
-    """The same as they are in the file: nothing is converted, nothing is computed."""
+    """The same as they are in the file: nothing is converted, nothing is computed.
+
+    What the file announces is compared with the problem's theta before an array is read.
+    """
     template = theta_form(problem)
-    parts = list(named_leaves("theta", template).items())
-    names = [name for name, _ in parts]
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path} cannot be read as an .npz file: {error}") from error
-    if set(arrays) != set(names):
-        raise ConfigurationError(
-            f"{path} must hold the arrays {', '.join(sorted(names))}, not "
-            f"{', '.join(sorted(arrays))}"
-        )
-    for name, leaf in parts:
-        wanted = np.shape(leaf)
-        if arrays[name].shape[1:] != wanted or arrays[name].ndim == 0:
-            raise ConfigurationError(
-                f"{name} in {path} must have the shape (instances, {str(wanted)[1:]}, not "
-                f"{arrays[name].shape}"
-            )
+    wanted = named_leaves("theta", template)
+
+    def inspect(announced: dict[str, Form]) -> None:
+        _require_form(path, wanted, announced)
+
+    arrays = read_npz(path, inspect)
+    for name, leaf in wanted.items():
         if not np.all(np.isfinite(arrays[name])):
             raise ConfigurationError(f"{name} in {path} holds numbers that are not finite")
         if jnp.issubdtype(leaf.dtype, jnp.integer) and not _whole(arrays[name], leaf.dtype):
@@ -223,10 +215,25 @@ def read_arrays_of(problem: Problem, path: Path) -> Theta:
                 f"{name} in {path} must hold whole numbers that {leaf.dtype} can hold, not "
                 f"{arrays[name].dtype}"
             )
-    sizes = {len(array) for array in arrays.values()}
+    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in wanted])
+
+
+def _require_form(path: Path, wanted: Mapping[str, Any], announced: Mapping[str, Form]) -> None:
+    if set(announced) != set(wanted):
+        raise ConfigurationError(
+            f"{path} must hold the arrays {', '.join(sorted(wanted))}, not "
+            f"{', '.join(sorted(announced))[:1000]}"
+        )
+    for name, leaf in wanted.items():
+        shape = announced[name][1]
+        if shape[1:] != leaf.shape or not shape:
+            raise ConfigurationError(
+                f"{name} in {path} must have the shape (instances, {str(leaf.shape)[1:]}, not "
+                f"{shape}"
+            )
+    sizes = {shape[0] for _, shape in announced.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise ConfigurationError(f"the arrays in {path} must have equally many instances")
-    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in names])
 
 
 def _whole(array: np.ndarray, kind: Any) -> bool:

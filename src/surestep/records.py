@@ -72,6 +72,10 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         return _read_union(arguments, value, where)
     if origin in (tuple, list):
         _expect(isinstance(value, list), value, "a list", where)
+        if origin is tuple and arguments[-1] is not Ellipsis:
+            _expect(
+                len(value) == len(arguments), value, f"a list of {len(arguments)} values", where
+            )
         return (origin)(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is dict:
         _expect(isinstance(value, dict), value, "an object", where)

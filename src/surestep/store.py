@@ -221,6 +221,9 @@ class RunFolder:
             except OSError as error:
                 raise RunFolderError(f"another process is working in {self.path}") from error
             self._require_no_way_out()
+            for left in self.path.rglob(".*.new"):
+                # Of a process that was killed while it wrote; nobody else is at work here.
+                left.unlink()
             yield
 
     def _require_no_way_out(self) -> None:
