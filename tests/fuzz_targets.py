@@ -30,7 +30,7 @@ from surestep.solver import Solver
 from surestep.stages.locate import Located
 from surestep.stages.sample import Sampled
 from surestep.store import FileCheckpoint, RunFolder
-from surestep.verify import _read_plan
+from surestep.verify import read_plan
 from surestep.worth import training_seconds
 from tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT
 
@@ -156,7 +156,7 @@ def targets(folder: Path) -> dict[str, Target]:
     text = {
         "config": (configs, "config.json", _use_config),
         "status": ([status], "status.json", _use_status),
-        "plan": ([_plan()], "plan.json", lambda folder: _read_plan(RunFolder(folder))),
+        "plan": ([_plan()], "plan.json", lambda folder: read_plan(folder / "plan.json")),
         "charges": ([charges], "charges.json", lambda folder: read_charges(RunFolder(folder))),
         "certificate": ([_certificate()], "certificate.json", _use_certificate),
         "monitor": ([Monitor(0.1)], "state.json", _use_monitor),

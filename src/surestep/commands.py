@@ -26,13 +26,15 @@ from surestep.split import PriorSet, TrainSet
 from surestep.store import RunFolder
 from surestep.task import Task
 from surestep.verify import verify
+from surestep.verify_fresh import verify_fresh
 
 
 def verify_run(folder: Path, rerun: int, own_file: str = "") -> None:
-    """Recompute a run's certificate and say which statements stand."""
+    """Recompute a run's certificates and say which statements stand."""
     run = RunFolder(folder)
     config = problems.read_config(run)
-    checks = verify(run, config, problems.build(config, own_file), rerun)
+    experiment = problems.build(config, own_file)
+    checks = verify(run, config, experiment, rerun) + verify_fresh(run, config, experiment, rerun)
     for check in checks:
         print(check)
     failed = [check for check in checks if not check.stands]

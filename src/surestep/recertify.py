@@ -19,6 +19,7 @@ from surestep.check import check_problem
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
+from surestep.kept import Kept
 from surestep.npz import Form, read_npz
 from surestep.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
 from surestep.problem import Problem, Theta, as_instances, count, working_precision
@@ -31,8 +32,10 @@ from surestep.split import PriorSet, Split, TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
 from surestep.statements import issue, make_certificate
-from surestep.store import RunFolder, write_text
+from surestep.store import Announced, RunFolder, read_arrays, write_arrays
 from surestep.task import Task
+
+_INSTANCES = "instances.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +92,37 @@ def certify_again(
         raise RunFolderError(f"{folder.path} has no trained rule yet: finish the run first")
     prior = folder.load("sample", Sampled)
     split = Split.draw(experiment.problem, config.sizes, config.seed)
+    require_fresh(split, train)
+    fresh = instance_hashes(train.thetas)
+    charges = read_charges(folder)
+    begun = _unfinished(folder, charges, fresh, epsilon)
+    # One that goes on is charged what it was charged when it began.
+    spent = spent_on(fresh, charges if begun is None else charges[: charges.index(begun)])
+    task = config.task(experiment)
+    settings = dataclasses.replace(config.certify, epsilon=epsilon)
+    opponents = choose_opponents(settings, experiment)
+    plan = plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
+    name = str(len(charges)) if begun is None else begun.certificate
+    place = folder.path / "certificates" / name
+    # Charged before the instances are looked at: an interrupted certificate has seen them too.
+    Kept(place / "plan.json").write(to_json(plan))
+    write_instances(place, train)
+    charge(folder, place.name, epsilon, train)
+    with working_precision(experiment.problem):
+        rule = experiment.create_rule(named_key(config.seed, "rule"))
+    results = RunFolder(place)
+    checkpoint = results.checkpoint("certify")
+    found = certify(plan, task, rule, prior, opponents, train, checkpoint, report)
+    with working_precision(experiment.problem):
+        deployed = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
+    document = issue(config.name, plan, deployed, found, dataclasses.replace(split, train=train))
+    results.save("certify", found)
+    Kept(place / "certificate.json").write(to_json(document))
+    return document, place
+
+
+def require_fresh(split: Split, train: TrainSet) -> None:
+    """Refuse instances that repeat, and those that trained the rule or chose the prior."""
     fresh = set(instance_hashes(train.thetas))
     if len(fresh) < train.size:
         raise ConfigurationError(
@@ -102,38 +136,45 @@ def certify_again(
                 f"{known} of the {train.size} instances are in the run's {name} set: what a rule "
                 "was chosen by cannot certify it"
             )
-    charges = read_charges(folder)
-    begun = _unfinished(folder, charges, fresh, epsilon)
-    spent = sum(c.epsilon for c in charges if fresh & set(c.instances) and c is not begun)
-    task = config.task(experiment)
-    settings = dataclasses.replace(config.certify, epsilon=epsilon)
-    opponents = choose_opponents(settings, experiment)
-    plan = plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
-    name = str(len(charges)) if begun is None else begun.certificate
-    place = folder.path / "certificates" / name
-    # Charged before the instances are looked at: an interrupted certificate has seen them too.
-    write_text(place / "plan.json", to_json(plan))
-    charge(folder, place.name, epsilon, train)
-    with working_precision(experiment.problem):
-        rule = experiment.create_rule(named_key(config.seed, "rule"))
-    results = RunFolder(place)
-    checkpoint = results.checkpoint("certify")
-    found = certify(plan, task, rule, prior, opponents, train, checkpoint, report)
-    with working_precision(experiment.problem):
-        deployed = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
-    document = issue(config.name, plan, deployed, found, dataclasses.replace(split, train=train))
-    results.save("certify", found)
-    document.save(place / "certificate.json")
-    return document, place
+
+
+def spent_on(instances: list[str], charges: list[Charge]) -> float:
+    """The epsilon that certificates have cost which saw any of these instances."""
+    return sum(c.epsilon for c in charges if set(instances) & set(c.instances))
+
+
+def write_instances(place: Path, train: TrainSet) -> None:
+    """Keep the instances of a certificate beside it, so that it can be verified."""
+    leaves = named_leaves("theta", train.thetas)
+    arrays = {name: np.asarray(leaf) for name, leaf in leaves.items()}
+    write_arrays(place / _INSTANCES, arrays, {"kind": "surestep instances"})
+
+
+def stored_instances(problem: Problem, place: Path) -> TrainSet:
+    """The instances that a certificate was computed from."""
+    form = theta_form(problem)
+    wanted = {name: (str(leaf.dtype), leaf.shape) for name, leaf in
+              named_leaves("theta", form).items()}  # fmt: skip
+
+    def inspect(metadata: dict[str, Any], announced: dict[str, Announced]) -> None:
+        found = {name: (kind, shape[1:]) for name, (kind, shape) in announced.items()}
+        if found != wanted or len({shape[:1] for _, shape in announced.values()}) != 1:
+            raise RunFolderError(f"{place / _INSTANCES} holds no instances of this problem")
+
+    arrays, _ = read_arrays(place / _INSTANCES, inspect)
+    with working_precision(problem):
+        leaves = [jnp.asarray(arrays[name]) for name in wanted]
+        return TrainSet(jax.tree.unflatten(jax.tree.structure(form), leaves))
 
 
 def _unfinished(
-    folder: RunFolder, charges: list[Charge], instances: set[str], epsilon: float
+    folder: RunFolder, charges: list[Charge], instances: list[str], epsilon: float
 ) -> Charge | None:
     """The charge of a certificate on exactly these instances that nobody has seen yet."""
     for entry in charges:
         place = folder.path / "certificates" / entry.certificate
-        same = set(entry.instances) == instances and entry.epsilon == epsilon
+        # In the same order, because what was observed already is kept in that order.
+        same = entry.instances == instances and entry.epsilon == epsilon
         if same and (place / "plan.json").exists() and not (place / "certificate.json").exists():
             return entry
     return None
