@@ -28,11 +28,12 @@ from surestep.store import RunFolder
 
 SETTINGS = [
     "run", "quadratics", "--preset", "tiny", "--sizes.prior", "24", "--sizes.train", "24",
-    "--sizes.test", "8", "--imitate.steps", "200", "--population.members", "4",
+    "--sizes.test", "8", "--imitate.steps", "200", "--population.members", "2",
     "--population.steps", "50", "--population.instances", "8", "--locate.steps", "200",
     "--locate.check-every", "50", "--locate.chunk", "50", "--sample.samples", "3",
     "--sample.burn-in", "1", "--sample.thinning", "1", "--evaluate.limit", "20",
     "--evaluate.timed", "2", "--goal.scale", "4.0",
+    "--evaluate.baselines", "heavy ball", "--certify.opponents", "heavy ball",
 ]  # fmt: skip
 SAME = ("config.json", "plan.json", "charges.json", "certificate.json", "population.safetensors",
         "locate.safetensors", "sample.safetensors", "certify.safetensors", "shifted.safetensors",
