@@ -49,7 +49,7 @@ def mutate(kind: str, seeds: list[bytes], chance: random.Random) -> bytes:
     seed = chance.choice(seeds)
     if kind == "json" and chance.random() < 0.7:
         return _json(json.loads(seed), chance)
-    if kind == "arrays" and chance.random() < 0.3:
+    if kind == "arrays" and chance.random() < 0.5:
         return _arrays(seed, chance)
     if kind == "npz" and chance.random() < 0.5:
         return _npz(seed, chance)
