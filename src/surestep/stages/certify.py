@@ -22,7 +22,7 @@ from surestep.problem import working_precision
 from surestep.progress import Reporter, Silence
 from surestep.rule import Rule, with_hyper
 from surestep.split import TrainSet
-from surestep.stages.sample import Sampled, sublevel_risks
+from surestep.stages.sample import Sampled, mean_square, sublevel_risks
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
 
@@ -125,7 +125,7 @@ def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified
     final, threshold = evidence.losses[:, :, -1], evidence.thresholds
     good = reached(final, threshold)
     risks = sublevel_risks(final, threshold, prior.probabilities)
-    moments = np.mean(np.where(good, threshold**2, 0.0), axis=1) / prior.probabilities**2
+    moments = mean_square(threshold, good) / prior.probabilities**2
     lambdas = np.array(plan.lambdas)
     family = sublevel_family(prior.log_prior, risks, moments, plan.train_size)
     bound = family.minimise_on_set(lambdas, plan.epsilon)
