@@ -5,16 +5,13 @@ import io
 import json
 import random
 import struct
-import tempfile
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
-from surestep.store import write_arrays
+from surestep.store import pack_arrays
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 1, 2**31, 2**63, -(2**64), 10**400, 1e308, -1e308, 5e-324, 0.0, -0.0,
@@ -81,25 +78,25 @@ def _bytes(seed: bytes, seeds: list[bytes], chance: random.Random) -> bytes:
     return bytes(content)
 
 
-def _places(value: Any, where: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield where
-    if not isinstance(value, dict | list):
-        return
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from _places(inner, (*where, key))
+def _place(value: Any, chance: random.Random) -> list[Any]:
+    """The way to a random place inside."""
+    way: list[Any] = []
+    while isinstance(value, dict | list) and value and (not way or chance.random() < 0.7):
+        keys = list(value) if isinstance(value, dict) else range(len(value))
+        way.append(chance.choice(keys))
+        value = value[way[-1]]
+    return way
 
 
 def changed(value: Any, chance: random.Random) -> Any:
-    """The same with a few of its places changed."""
-    value = copy.deepcopy(value)
+    """The value, which is used up, with a few of its places changed."""
+    if chance.random() < 0.01:
+        return chance.choice(ODD)
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
-        places = list(_places(value))
-        *way, last = chance.choice(places) or (None,)
-        if last is None:
-            return chance.choice(ODD) if chance.random() < 0.1 else value
-        holder = value
-        for key in way:
-            holder = holder[key]
+        way = _place(value, chance)
+        if not way:
+            return value
+        holder, last = _at(value, way[:-1]), way[-1]
         match chance.randrange(6):
             case 0:
                 del holder[last]
@@ -108,22 +105,16 @@ def changed(value: Any, chance: random.Random) -> Any:
             case 2 if isinstance(holder, list):
                 holder.extend((holder * chance.choice((1, 30)))[:100])
             case 3:
-                other = chance.choice(places)
-                found = value
-                for key in other:
-                    found = found[key] if isinstance(found, dict | list) else found
-                holder[last] = copy.deepcopy(found)
+                holder[last] = copy.deepcopy(_at(value, _place(value, chance)))
             case 4:
-                depth = chance.choice((3, 300, 3000))
-                holder[last] = _Deep(depth, chance.choice("[{"))
+                holder[last] = _Deep(chance.choice((3, 300, 3000)), chance.choice("[{"))
+                return value
             case _:
                 holder[last] = copy.deepcopy(chance.choice(ODD))
-        if any(isinstance(_at(value, place), _Deep) for place in _places(value)):
-            return value
     return value
 
 
-def _at(value: Any, place: tuple[Any, ...]) -> Any:
+def _at(value: Any, place: list[Any]) -> Any:
     for key in place:
         value = value[key]
     return value
@@ -169,10 +160,7 @@ def _arrays(seed: bytes, chance: random.Random) -> bytes:
     else:
         name = chance.choice(sorted(arrays))
         arrays |= {chance.choice((name, name, "extra")): _array(arrays[name], chance)}
-    with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
-        path = Path(folder) / "x"
-        write_arrays(path, arrays, metadata)
-        return path.read_bytes()
+    return pack_arrays(arrays, metadata)
 
 
 def _array(array: np.ndarray, chance: random.Random) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Frozen dataclasses to plain JSON values and back, checked against their types."""
 
 import dataclasses
+import functools
 import json
 import math
 import reprlib
@@ -94,7 +95,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
 
 def _read_record(kind: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     _expect(isinstance(value, dict), value, "an object", where)
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     variables = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=False))
     names = {field.name for field in dataclasses.fields(kind)}
     for name in sorted(names ^ set(value)):
@@ -106,6 +107,11 @@ def _read_record(kind: Any, arguments: tuple[Any, ...], value: Any, where: str) 
             for name in names
         }
     )
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:

@@ -351,11 +351,16 @@ def write_arrays(
     previous: Path | None = None,
 ) -> None:
     """Write arrays atomically, with a checksum; the file before can be kept as `previous`."""
+    write_bytes(path, pack_arrays(arrays, metadata), previous)
+
+
+def pack_arrays(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
+    """What `write_arrays` writes."""
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     metadata = metadata | {"sha256": _checksum(contiguous, metadata)}
     # One entry, because safetensors writes several in random order: same content, same bytes.
     packed = {"surestep": json.dumps(metadata, sort_keys=True)}
-    write_bytes(path, safetensors.numpy.save(contiguous, packed), previous)
+    return safetensors.numpy.save(contiguous, packed)
 
 
 class Inspect(Protocol):
