@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs bench format lock clean
+.PHONY: demo test lint docs bench fuzz crash audit-deps format lock clean
 
 # One virtual environment; each stamp says which locked set it holds.
 $(VENV)/.base: requirements/base.txt pyproject.toml
@@ -38,6 +38,21 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.base
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/tightness.py
+
+# A million files that are almost right, and a run that is killed 300 times (docs/safety.md).
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/fuzz.py --inputs 1000000
+
+crash: $(VENV)/.dev
+	$(BIN)/python tests/crash.py --kills 300
+
+# Known vulnerabilities of everything that is installed with surestep, and the list of it. A
+# dependency that the service does not know about is an error too: it was not checked.
+audit-deps: $(VENV)/.base
+	test -x $(BIN)/pip-audit || $(BIN)/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3" "cyclonedx-bom>=7,<8"
+	mkdir -p build
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o build/sbom.json requirements/base.txt
+	$(BIN)/pip-audit --strict --disable-pip --no-deps -r requirements/base.txt
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -325,3 +325,20 @@ def test_natural_parameters_of_the_paper():
 )
 def test_sums_of_exponentials(terms):
     np.testing.assert_allclose(log_sum_exp(np.array(terms)), logsumexp(terms, axis=0), rtol=1e-14)
+
+
+def test_statistics_beyond_the_largest_number_make_bounds_infinite_and_nothing_else():
+    prior, lambdas = np.log([0.2, 0.8]), np.array([0.5, 2.0])
+    for moments in ([np.inf, np.inf], [1e308, np.inf]):
+        found = sublevel_family(prior, np.ones(2), np.array(moments), 10)
+        bound = found.minimise_on_set(1e140 * lambdas, 0.05)
+        assert bound.value == np.inf
+        np.testing.assert_allclose(bound.log_posterior, prior)
+        assert found.point_bound(0, 1e140 * lambdas, 0.05) == np.inf
+    # One that is finite carries all the weight, and the bound is its own.
+    mixed = sublevel_family(prior, np.ones(2), np.array([np.inf, 1.0]), 10)
+    bound = mixed.minimise_on_set(lambdas, 0.05)
+    assert bound.mode == 1
+    assert np.exp(bound.log_posterior[0]) == 0
+    alone = min((np.log(2 / 0.05) - np.log(0.8) + lam + 0.05 * lam**2) / lam for lam in lambdas)
+    assert bound.value == pytest.approx(alone)

@@ -8,10 +8,13 @@ import stat
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from surestep import problems
 from surestep.constraint import Constraint, SuccessEstimate
 from surestep.errors import RunFolderError
+from surestep.files import LARGEST_TEXT, read_json, write_bytes
+from surestep.kept import Kept
 from surestep.records import from_plain, to_json, to_plain
 from surestep.stages.locate import Located
 from surestep.store import FileCheckpoint, RunFolder, read_arrays, write_arrays, write_text
@@ -117,6 +120,184 @@ def test_checkpoints_keep_structure_types_and_bits(tmp_path):
     assert found["n"][0].dtype == jnp.int32
     with pytest.raises(RunFolderError, match="another run or version"):
         checkpoint.load({"y": jnp.zeros(2)})
+
+
+def test_checkpoints_of_another_shape_or_type_are_refused(tmp_path):
+    checkpoint = FileCheckpoint(tmp_path / "stage.partial.safetensors")
+    checkpoint.save({"x": jnp.zeros(3)})
+    for other in (jnp.zeros(2), jnp.zeros(3, jnp.float32)):
+        with pytest.raises(RunFolderError, match="another run or version"):
+            checkpoint.load({"x": other})
+
+
+def flip(path, place=-5):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_falls_back_on_the_one_before(tmp_path, caplog):
+    checkpoint = FileCheckpoint(tmp_path / "stage.partial.safetensors")
+    for number in (1.0, 2.0, 3.0):
+        checkpoint.save({"x": jnp.full(4, number)})
+
+    def found():
+        state = checkpoint.load({"x": jnp.zeros(4)})
+        return None if state is None else float(state["x"][0])
+
+    assert found() == 3.0
+    assert not caplog.records
+    flip(checkpoint.path)
+    assert found() == 2.0
+    assert "checksum does not fit; the stage goes on from an earlier point" in caplog.text
+    # Saved between the two renamings: the last one is not there yet.
+    checkpoint.path.unlink()
+    assert found() == 2.0
+    checkpoint.previous.write_bytes(checkpoint.previous.read_bytes()[:-9])
+    assert found() is None
+    checkpoint.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+OLD, NEW = '{"steps": 1}', '{"steps": 2}'
+
+
+@pytest.fixture
+def kept(tmp_path):
+    found = Kept(tmp_path / "facts.json")
+    found.write(OLD)
+    found.write(NEW)
+    return found
+
+
+def test_facts_survive_one_damage_anywhere(kept, caplog):
+    for path in (kept.path, kept.copy):
+        content = path.read_bytes()
+        for place in range(len(content)):
+            flip(path, place)
+            assert kept.read() == NEW, (path, place)
+            path.write_bytes(content[:place])
+            assert kept.read() == NEW, (path, place)
+            path.write_bytes(content)
+    assert "facts.json is not what was written" in caplog.text
+
+
+def test_facts_that_are_damaged_twice_are_refused(kept):
+    flip(kept.path)
+    flip(kept.copy, -3)
+    with pytest.raises(RunFolderError, match="damaged: its checksum does not fit, and its copy"):
+        kept.read()
+
+
+def test_damage_is_mended_and_kept_aside(kept, tmp_path):
+    flip(kept.path)
+    damaged = kept.path.read_bytes()
+    kept.mend()
+    assert kept.path.read_text() == NEW
+    assert (tmp_path / "facts.json.damaged").read_bytes() == damaged
+    kept.path.unlink()
+    kept.mend()
+    assert kept.path.read_text() == NEW
+
+
+def test_power_that_goes_between_copy_and_file_damages_nothing(kept, caplog, monkeypatch):
+    def stop(path, content):
+        write_bytes(path, content)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("surestep.kept.write_bytes", stop)
+    with pytest.raises(KeyboardInterrupt):
+        kept.write("newest")
+    monkeypatch.undo()
+    assert kept.path.read_text() == NEW
+    assert kept.read() == "newest"
+    kept.mend()
+    assert kept.path.read_text() == "newest"
+    assert not kept.path.with_name("facts.json.damaged").exists()
+    assert not caplog.records
+
+
+def test_facts_without_a_copy_are_taken_as_they_are(kept):
+    kept.copy.unlink()
+    assert kept.read() == NEW
+    kept.mend()
+    kept.path.unlink()
+    with pytest.raises(RunFolderError, match="there is no such file"):
+        kept.read()
+
+
+def test_a_damaged_configuration_is_mended_before_the_run_goes_on(tmp_path):
+    folder = RunFolder(tmp_path)
+    with folder.claimed(CONFIG):
+        folder.mark("inputs", train="abc")
+    text = folder.config_path.read_text()
+    folder.config_path.write_text(text.replace('"steps": 2000', '"steps": 2001'))
+    (tmp_path / "status.json").write_text("{")
+    assert problems.read_config(folder) == CONFIG
+    with folder.claimed(CONFIG):
+        assert folder.status() == {"inputs": {"train": "abc"}}
+    assert folder.config_path.read_text() == text
+    assert (tmp_path / "config.json.damaged").exists()
+
+
+@pytest.mark.parametrize("name", [".lock", "figures", "certificates/1/plan.json"])
+def test_a_link_out_of_the_folder_is_refused(name, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    folder = RunFolder(tmp_path / "run")
+    link = folder.path / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(precious)
+    with pytest.raises(RunFolderError, match=r"leads out of|cannot be written"), folder.locked():
+        pass
+    assert precious.read_text() == "precious"
+
+
+def test_nothing_is_written_through_a_link_whose_name_was_guessed(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for name in ("facts.json", f".facts.json.{os.getpid()}.new"):
+        (tmp_path / name).symlink_to(precious)
+    write_text(tmp_path / "facts.json", "new")
+    assert precious.read_text() == "precious"
+    assert not (tmp_path / "facts.json").is_symlink()
+
+
+def test_what_is_no_plain_file_or_too_large_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(LARGEST_TEXT + 1)
+    for name, message in [
+        ("pipe", "not a plain file"),
+        ("endless", "not a plain file"),
+        ("large", "are more than the"),
+        (".", "not a plain file"),
+    ]:
+        with pytest.raises(RunFolderError, match=message):
+            read_json(tmp_path / name)
+        if name != "large":
+            with pytest.raises(RunFolderError, match=message):
+                read_arrays(tmp_path / name)
+    with pytest.raises(RunFolderError, match="header of"):
+        (tmp_path / "x").write_bytes(b"\xff" * 7 + b"\0" * 9)
+        read_arrays(tmp_path / "x")
+
+
+def test_results_of_another_form_are_refused(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.save("locate", LOCATED)
+    for form, message in [
+        (changed(LOCATED, hyper=np.zeros((2, 2))), "hyper should have the axes weight"),
+        (changed(LOCATED, skipped="two"), r"locate.skipped should be of type int"),
+        (LOCATED.estimate, "another result than that"),
+    ]:
+        folder.save("locate", form)
+        with pytest.raises(RunFolderError, match=message):
+            folder.load("locate", Located)
+    (tmp_path / "locate.safetensors").write_bytes(safetensors.numpy.save({"a": np.zeros(2)}))
+    with pytest.raises(RunFolderError, match="checksum"):
+        folder.load("locate", Located)
 
 
 def _hold(path, ready, done):

@@ -1,8 +1,10 @@
 """Verification finds every change, and fresh certificates are fresh or paid for."""
 
+import dataclasses
 import json
 import shutil
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,17 +14,24 @@ from surestep.claims import Plan
 from surestep.cli import main
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.learning import learn
-from surestep.recertify import certify_again, certify_rule, read_charges, read_instances
-from surestep.records import from_plain
+from surestep.recertify import (
+    certify_again,
+    certify_rule,
+    read_charges,
+    read_instances,
+    write_instances,
+)
+from surestep.records import from_plain, to_json
 from surestep.rule import with_hyper
 from surestep.rules import ConjugateGradients, GradientDescent
 from surestep.split import PriorSet, Split, TrainSet, ValidationSet
 from surestep.stages.certify import Certified, paper_posterior
 from surestep.stages.sample import Sampled
 from surestep.statements import issue
-from surestep.store import RunFolder
+from surestep.store import RunFolder, write_arrays
 from surestep.tiles import Work
 from surestep.verify import verify
+from surestep.verify_fresh import verify_fresh
 from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK, changed
 
 SMALL = changed(
@@ -175,6 +184,16 @@ def test_another_deployed_sample_is_found(run):
 def test_evidence_of_another_shape_is_reported(run):
     found = run.load("certify", Certified)
     run.save("certify", changed(found, losses=found.losses[:, :10]))
+    with pytest.raises(RunFolderError, match="axis instance of losses has 10 places, elsewhere 64"):
+        failed(run)
+    fewer = {
+        field.name: getattr(found, field.name).take(range(10), field.metadata["axes"].index(axis))
+        for field in dataclasses.fields(Certified)
+        for axis in field.metadata.get("axes", ())
+        if axis == "instance"
+    }
+    assert len(fewer) >= 5
+    run.save("certify", changed(found, **fewer))
     assert "the evidence belongs to the plan" in failed(run)
 
 
@@ -216,6 +235,94 @@ def test_the_same_train_set_is_charged_to_the_same_ledger(run):
     assert larger.epsilon == pytest.approx(0.08)
     with pytest.raises(ConfigurationError, match="nothing would be certain"):
         again(run, SPLIT.train, epsilon=0.95)
+
+
+def unsound(run, rerun=0):
+    checks = verify_fresh(run, SMALL, EXPERIMENT, rerun)
+    return [check.name for check in checks if not check.stands]
+
+
+@pytest.fixture(scope="module")
+def further(original, tmp_path_factory):
+    """A run with two later certificates, the second on instances of the first."""
+    place = tmp_path_factory.mktemp("further") / "run"
+    shutil.copytree(original.path, place)
+    again(RunFolder(place), TrainSet.draw(PROBLEM, 20, 5))
+    again(RunFolder(place), TrainSet.draw(PROBLEM, 20, 5), epsilon=0.02)
+    return RunFolder(place)
+
+
+@pytest.fixture
+def later(further, tmp_path):
+    shutil.copytree(further.path, tmp_path / "later")
+    return RunFolder(tmp_path / "later")
+
+
+def test_later_certificates_are_verified_too(later, capsys):
+    assert unsound(later, rerun=20) == []
+    assert main(["verify", str(later.path)]) == 0
+    shown = capsys.readouterr().out
+    for number in (1, 2):
+        assert f"stands  certificate {number}: its instances are fresh" in shown
+        assert f"stands  certificate {number}: statement: missing the goal" in shown
+
+
+def second(run, name):
+    return run.path / "certificates" / "2" / name
+
+
+def test_what_is_changed_in_a_later_certificate_is_found(later):
+    edit(second(later, "certificate.json"), lambda p: p["statements"][0].update(value=0.0))
+    assert unsound(later) == ["certificate 2: statement: missing the goal"]
+    assert main(["verify", str(later.path)]) == 5
+
+
+def test_a_later_certificate_that_hides_what_was_spent_is_found(later):
+    """As a forger would: the first charge goes, and a certificate that fits is issued."""
+    charges = read_charges(later)
+    entry = changed(charges[2], instances=charges[2].instances)
+    kept = later.kept(later.charges_path)
+    kept.write(to_json({"charges": [charges[0], entry]}))
+    found = unsound(later)
+    assert "certificate 1" in found  # it is there, and nobody was charged for it
+    assert "certificate 2: the plan, and its budget" in found
+
+
+def test_other_instances_than_those_charged_are_found(later):
+    train = TrainSet.draw(PROBLEM, 20, 6)
+    write_instances(later.path / "certificates" / "2", train)
+    found = unsound(later)
+    assert "certificate 2: its instances are those it was charged for" in found
+    assert "certificate 2: the data sets" in found
+    # Instances that trained the rule are found even if charged.
+    used = TrainSet(SPLIT.prior.thetas)
+    write_instances(later.path / "certificates" / "1", used)
+    assert "certificate 1: its instances are fresh" in unsound(later)
+
+
+def test_instances_of_another_form_are_refused(later):
+    place = later.path / "certificates" / "1"
+    write_arrays(place / "instances.safetensors", {"theta": np.zeros((3, 2))}, {})
+    with pytest.raises(RunFolderError, match="no instances of this problem"):
+        unsound(later)
+
+
+def test_a_certificate_that_was_begun_states_nothing(later):
+    second(later, "certificate.json").unlink()
+    assert unsound(later) == []
+
+
+def test_instances_in_another_order_are_another_certificate(run, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    fresh = TrainSet.draw(PROBLEM, 20, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr("surestep.recertify.certify", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            again(run, fresh)
+    turned = TrainSet(jax.tree.map(lambda leaf: leaf[::-1], fresh.thetas))
+    assert again(run, turned)[0].epsilon == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("kind", [PriorSet, ValidationSet])

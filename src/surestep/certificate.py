@@ -1,15 +1,13 @@
 """Certificates: statements with value, confidence, sample sizes and assumptions."""
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 from surestep.bounds.budget import Share
-from surestep.errors import RunFolderError
+from surestep.files import read_json, write_text
 from surestep.records import from_plain, json_schema, to_json
-from surestep.store import write_text
 
 SCHEMA = 2
 
@@ -68,7 +66,7 @@ class Certificate:
         sure = [s for s in self.statements if s.rigorous]
         rest = [s for s in self.statements if not s.rigorous]
         lines = [
-            f"Certificate for the rule learned on {self.problem}, from {self.sizes['train']} "
+            f"Certificate for the rule learned on {self.problem}, from {self.sizes.get('train')} "
             f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
             "once:",
             *(f"- {statement.plain}" for statement in sure),
@@ -96,11 +94,7 @@ class Certificate:
     @classmethod
     def load(cls, path: Path) -> "Certificate":
         """Read a certificate."""
-        try:
-            plain: Any = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path} cannot be read: {error}") from error
-        return from_plain(cls, plain, path.name)
+        return from_plain(cls, read_json(path), path.name)
 
 
 def schema() -> dict[str, Any]:

@@ -6,7 +6,6 @@ Nothing heavy is imported before it is known what to do, so that help answers at
 import argparse
 import logging
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from surestep.__about__ import __version__
 from surestep.compiled import keep_compiled_programs
 from surestep.errors import ConfigurationError, SurestepError
+from surestep.interruption import INTERRUPTED, stopping_safely
 
 if TYPE_CHECKING:
     from surestep.config import RunConfig
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from surestep.store import RunFolder
 
     Command = Callable[[list[str], "Leader | None"], int]
-
-INTERRUPTED = 130
 
 USAGE = """\
 surestep: learn an optimization algorithm for a family of problems, with a certificate.
@@ -41,18 +39,19 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       what is wrong or slow with a problem of your own, and what to change
   surestep run my_problem.py[:NAME] [--budget 2m] [--seed N] [--out DIR] [settings]
       the same as for the problems that come along, with a rule that is picked for yours
-  surestep resume DIR
-      go on with a run that was interrupted
-  surestep report DIR
+  surestep resume DIR [--problem my_problem.py[:NAME]]
+      go on with a run that was interrupted; a run's folder runs no code, so name your own file
+  surestep report DIR [--problem my_problem.py[:NAME]]
       write the report and the figures of a run that has ended again
   surestep list
       the problems and their presets
   surestep solve SOLVER PROBLEM --instances FILE.npz --out FILE.npz [--preset P]
       [--iterations N] [--tolerance T] [--policy posterior --seed S]
       solve a file of instances with a saved solver; PROBLEM is a name, a file or a run's folder
-  surestep verify DIR [--rerun K]
-      recompute a certificate from what is stored; roll K random instances out again
+  surestep verify DIR [--rerun K] [--problem my_problem.py[:NAME]]
+      recompute certificates from what is stored; roll K random instances out again
   surestep certify DIR --instances SEED|FILE.npz|DIR [--size N] [--epsilon E] [--deployed]
+      [--problem FILE]
       certify a trained rule again on fresh instances: all samples, or the deployed one alone
   surestep certify PROBLEM --rule NAME [--preset P] [--horizon N] [--size N] [--epsilon E]
       certify a classical rule
@@ -103,12 +102,12 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[0] == "--version":
         print(__version__)
         return 0
-    signal.signal(signal.SIGTERM, _stop)
     try:
         if arguments[0] not in commands:
             raise ConfigurationError(_no_command(arguments[0], tuple(commands)))
         keep_compiled_programs()
-        return commands[arguments[0]](arguments[1:])
+        with stopping_safely():
+            return commands[arguments[0]](arguments[1:])
     except (SurestepError, BrokenPipeError, KeyboardInterrupt) as error:
         return _explain(error)
 
@@ -160,10 +159,6 @@ def _together(arguments: list[str], command: "Command") -> int:
     return together(joining, lambda leader: command(rest, leader), _explain)
 
 
-def _stop(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def _no_command(name: str, known: tuple[str, ...]) -> str:
     from surestep.names import unknown  # noqa: PLC0415
 
@@ -191,7 +186,7 @@ def _run(arguments: list[str], leader: "Leader | None") -> int:
         return _run_file(known.problem, known.out, rest, leader)
     config = _overridden(problems.preset(known.problem, known.preset), rest)
     default = Path("runs") / f"{config.name}-{config.preset}-seed{config.seed}"
-    return _carry_out(config, RunFolder(known.out or default), leader)
+    return _carry_out(config, RunFolder(known.out or default), leader=leader)
 
 
 def _run_file(spec: str, out: Path | None, arguments: list[str], leader: "Leader | None") -> int:
@@ -220,7 +215,7 @@ def _run_file(spec: str, out: Path | None, arguments: list[str], leader: "Leader
         config = configure_file(spec, budget, known.seed)
         if warning := too_short(config, budget):
             _reporter().say(f"{title(spec)}: {warning}")
-    return _carry_out(_overridden(config, rest), folder, leader)
+    return _carry_out(_overridden(config, rest), folder, spec, leader)
 
 
 def _new(arguments: list[str]) -> int:
@@ -249,21 +244,23 @@ def _check(arguments: list[str]) -> int:
 def _resume(arguments: list[str], leader: "Leader | None") -> int:
     parser = _Parser(prog="surestep resume", allow_abbrev=False, epilog=_TOGETHER)
     parser.add_argument("folder", type=Path, help="the run's folder")
-    folder = parser.parse_args(arguments).folder
+    _add_own_file(parser)
+    given = parser.parse_args(arguments)
     from surestep import problems  # noqa: PLC0415
     from surestep.store import RunFolder  # noqa: PLC0415
 
-    run = RunFolder(folder)
-    return _carry_out(problems.read_config(run), run, leader)
+    run = RunFolder(given.folder)
+    return _carry_out(problems.read_config(run), run, given.problem, leader)
 
 
 def _report(arguments: list[str]) -> int:
     parser = _Parser(prog="surestep report", allow_abbrev=False)
     parser.add_argument("folder", type=Path, help="the run's folder")
-    folder = parser.parse_args(arguments).folder
+    _add_own_file(parser)
+    given = parser.parse_args(arguments)
     from surestep.commands import report_again  # noqa: PLC0415
 
-    report_again(folder)
+    report_again(given.folder, given.problem)
     return 0
 
 
@@ -311,12 +308,13 @@ def _verify(arguments: list[str]) -> int:
     parser = _Parser(prog="surestep verify", allow_abbrev=False)
     parser.add_argument("folder", type=Path, help="the run's folder")
     parser.add_argument("--rerun", type=int, default=0, help="instances to roll out again")
+    _add_own_file(parser)
     given = parser.parse_args(arguments)
     if given.rerun < 0:
         raise ConfigurationError("--rerun must not be negative")
     from surestep.commands import verify_run  # noqa: PLC0415
 
-    verify_run(given.folder, given.rerun)
+    verify_run(given.folder, given.rerun, given.problem)
     return 0
 
 
@@ -331,6 +329,7 @@ def _certify(arguments: list[str], leader: "Leader | None") -> int:
     parser.add_argument("--size", type=int, default=0, help="instances to draw (the preset's)")
     parser.add_argument("--epsilon", type=float, default=0.05, help="what it may cost")
     parser.add_argument("--seed", type=int, default=0, help="seed of a classical rule's data")
+    _add_own_file(parser)
     given = parser.parse_args(arguments)
     if min(given.size, given.horizon, given.seed) < 0:
         raise ConfigurationError("--size, --horizon and --seed must not be negative")
@@ -346,7 +345,7 @@ def _certify(arguments: list[str], leader: "Leader | None") -> int:
     elif given.instances is not None:
         certify_fresh(
             Path(given.subject), given.instances, given.size, given.epsilon, _reporter(),
-            given.deployed, leader,
+            given.problem, given.deployed, leader,
         )  # fmt: skip
     else:
         raise ConfigurationError(
@@ -442,8 +441,16 @@ def _overridden(config: "RunConfig[Any]", arguments: list[str]) -> "RunConfig[An
     )
 
 
+def _add_own_file(parser: argparse.ArgumentParser) -> None:
+    words = "your file that defines the run's problem: folders run no code, what you name does"
+    parser.add_argument("--problem", default="", metavar="FILE.py[:NAME]", help=words)
+
+
 def _carry_out(
-    config: "RunConfig[Any]", folder: "RunFolder", leader: "Leader | None" = None
+    config: "RunConfig[Any]",
+    folder: "RunFolder",
+    own_file: str = "",
+    leader: "Leader | None" = None,
 ) -> int:
     from surestep import problems  # noqa: PLC0415
     from surestep.learning import learn  # noqa: PLC0415
@@ -455,8 +462,8 @@ def _carry_out(
     if leader is not None:
         from surestep.workers import subject_of  # noqa: PLC0415
 
-        leader.introduce(subject_of(config))
-    experiment = problems.build(config)
+        leader.introduce(subject_of(config, own_file=own_file))
+    experiment = problems.build(config, own_file)
     learned = learn(config, experiment, folder, report, leader)
     pictures = problems.draw(config, experiment, learned, folder.figures)
     paths = write_report(learned, folder, pictures) | {"solver": folder.solver_path}

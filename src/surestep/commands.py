@@ -26,14 +26,16 @@ from surestep.split import PriorSet, TrainSet
 from surestep.store import RunFolder
 from surestep.task import Task
 from surestep.verify import verify
+from surestep.verify_fresh import verify_fresh
 from surestep.workers import subject_of
 
 
-def verify_run(folder: Path, rerun: int) -> None:
-    """Recompute a run's certificate and say which statements stand."""
+def verify_run(folder: Path, rerun: int, own_file: str = "") -> None:
+    """Recompute a run's certificates and say which statements stand."""
     run = RunFolder(folder)
     config = problems.read_config(run)
-    checks = verify(run, config, problems.build(config), rerun)
+    experiment = problems.build(config, own_file)
+    checks = verify(run, config, experiment, rerun) + verify_fresh(run, config, experiment, rerun)
     for check in checks:
         print(check)
     failed = [check for check in checks if not check.stands]
@@ -42,12 +44,12 @@ def verify_run(folder: Path, rerun: int) -> None:
     print(f"all {len(checks)} checks stand")
 
 
-def report_again(folder: Path) -> None:
+def report_again(folder: Path, own_file: str = "") -> None:
     """Write the page and the figures of a run that has ended, from what it has stored."""
     run = RunFolder(folder)
     config = problems.read_config(run)
     require_finished(run)
-    experiment = problems.build(config)
+    experiment = problems.build(config, own_file)
     with run.locked():
         learned = read_learned(config, experiment, run)
         pictures = problems.draw(config, experiment, learned, run.figures)
@@ -62,16 +64,17 @@ def certify_fresh(
     size: int,
     epsilon: float,
     report: Reporter,
+    own_file: str = "",
     deployed: bool = False,
     leader: Leader | None = None,
 ) -> None:
     """Certify a trained rule on fresh instances, drawn by a seed or read from a file."""
     run = RunFolder(folder)
     config = problems.read_config(run)
-    experiment = problems.build(config)
+    experiment = problems.build(config, own_file)
     size = size or config.sizes.train
     if leader is not None:
-        leader.introduce(subject_of(config, instances, size))
+        leader.introduce(subject_of(config, instances, size, own_file))
     train = fresh_instances(experiment.problem, instances, size)
     with run.locked():
         document, place = certify_again(

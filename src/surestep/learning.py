@@ -40,7 +40,7 @@ from surestep.stages.population import Chosen, choose
 from surestep.stages.sample import Sampled, sample
 from surestep.stages.shift import Shifted, evaluate_shifted, require_same_form
 from surestep.statements import issue
-from surestep.store import NoCheckpoint, RunFolder, axes, write_text
+from surestep.store import NoCheckpoint, RunFolder, axes
 from surestep.task import Task
 from surestep.tiles import Crew
 from surestep.training import hyper_at
@@ -245,7 +245,7 @@ def _stages(
     deployed = _at(rule, prior.hypers[found.mode], task)
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
-        document.save(folder.certificate_path)
+        folder.kept(folder.certificate_path).write(to_json(document))
     shown = _shown_baselines(config, experiment)
     if experiment.informed is not None:
         shown = shown | dict(experiment.informed(deployed))
@@ -291,14 +291,15 @@ def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str
 
 def _fix_plan(folder: RunFolder, plan: Plan) -> None:
     """Write the plan down before the train set is opened; a plan that changed is refused."""
-    if folder.plan_path.exists():
-        if folder.plan_path.read_text() != to_json(plan):
+    kept = folder.kept(folder.plan_path)
+    if kept.exists():
+        if kept.read() != to_json(plan):
             raise RunFolderError(
                 f"{folder.plan_path} holds another plan than this run would make: the plan is "
                 "fixed before the train set is opened and cannot change afterwards"
             )
         return
-    write_text(folder.plan_path, to_json(plan))
+    kept.write(to_json(plan))
 
 
 def _at(rule: Rule, hyper: np.ndarray, task: Task) -> Rule:

@@ -7,7 +7,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from surestep.errors import ConfigurationError
+from surestep.errors import ConfigurationError, RunFolderError
+from surestep.files import require_plain
+from surestep.npz import BROKEN, Inspect, read_npz
 from surestep.problem import Problem, Theta, as_instances, count
 
 CHUNK = 1024
@@ -34,23 +36,29 @@ class ReadInChunks:
         return as_instances(self.problem, copied)
 
 
-def open_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+def open_arrays(path: Path, names: Sequence[str], inspect: Inspect) -> dict[str, np.ndarray]:
     """The arrays of an .npz file, of a folder of .npy files, or of one .npy file, by name.
 
-    Those of .npy files are memory maps. A single one has the only name that is expected.
+    Those of .npy files are memory maps. A single one has the only name that is expected. What is
+    announced is inspected before any number is read.
     """
+    if not path.is_dir() and path.suffix != ".npy":
+        return read_npz(path, inspect)
     try:
         if path.is_dir():
-            files = sorted(path.glob("*.npy"))
-            return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
-        if path.suffix == ".npy":
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
-            return {names[0] if len(names) == 1 else path.stem: found}
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, TypeError) as error:
-        kind = "a folder of .npy files" if path.is_dir() else f"an {path.suffix or '.npz'} file"
+            found = {file.stem: _mapped(file) for file in sorted(path.glob("*.npy"))}
+        else:
+            found = {names[0] if len(names) == 1 else path.stem: _mapped(path)}
+    except (*BROKEN, RunFolderError) as error:
+        kind = "a folder of .npy files" if path.is_dir() else "an .npy file"
         raise ConfigurationError(f"{path} cannot be read as {kind}: {error}") from error
+    inspect({name: (array.dtype, array.shape) for name, array in found.items()})
+    return found
+
+
+def _mapped(path: Path) -> np.ndarray:
+    require_plain(path)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def chunks(array: np.ndarray) -> Iterator[np.ndarray]:

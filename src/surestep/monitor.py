@@ -6,15 +6,14 @@ no more probable than certified, its wealth is a non-negative supermartingale fr
 """
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from surestep.errors import ConfigurationError, RunFolderError
+from surestep.errors import ConfigurationError, RunFolderError, SurestepError
+from surestep.files import read_json, write_text
 from surestep.records import from_plain, to_json
-from surestep.store import write_text
 
 # Shares of the largest bet that cannot ruin: cautious ones notice small shifts late, bold ones
 # large shifts soon. The wealth is the average over all of them.
@@ -94,6 +93,6 @@ class Monitor:
     def load(cls, path: Path) -> "Monitor":
         """Go on from a saved state."""
         try:
-            return from_plain(cls, json.loads(path.read_text()), path.name)
-        except (OSError, ValueError) as error:
+            return from_plain(cls, read_json(path), path.name)
+        except SurestepError as error:
             raise RunFolderError(f"{path} is no monitor's state: {error}") from error

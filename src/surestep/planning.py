@@ -17,7 +17,7 @@ from surestep.experiment import Experiment
 from surestep.goal import reached
 from surestep.rule import Rule
 from surestep.split import PriorSet
-from surestep.stages.sample import Sampled
+from surestep.stages.sample import Sampled, mean_square
 from surestep.task import Task
 
 SHARES: dict[Kind, float] = {
@@ -306,11 +306,17 @@ def prior_lambdas(
     Where losses may be negative the posterior weighs misses, whose second moment is at most 1.
     """
     good = reached(prior.prior_losses, prior.prior_thresholds)
-    squares = np.mean(np.where(good, prior.prior_thresholds**2, 0.0), axis=1)
-    moment = float(np.exp(prior.log_prior) @ (squares / prior.probabilities**2))
+    squares = mean_square(prior.prior_thresholds, good)
+    weights = np.exp(prior.log_prior)
+    # What has no weight does not count, even where it is infinite.
+    moments = np.where(weights > 0, squares / prior.probabilities**2, 0.0)
+    moment = float(weights @ moments)
     moment = moment if nonnegative else 1.0
     price = np.log(settings.lambdas / settings.epsilon)
-    centre = np.sqrt(2 * size * price / moment) if moment > 0 else 1.0
+    with np.errstate(over="ignore"):
+        centre = np.sqrt(2 * size * price / moment) if 0 < moment < np.inf else 1.0
+    # Squares of lambdas must be numbers, too.
+    centre = np.clip(centre, 1e-140, 1e140)
     return geometric_lambdas(float(centre), settings.lambda_ratio, settings.lambdas)
 
 

@@ -6,7 +6,6 @@ instances that an earlier certificate was computed from are charged to the same 
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,12 @@ from surestep.claims import Plan
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.experiment import Experiment
+from surestep.kept import Kept
 from surestep.mapped import ReadInChunks, chunks, open_arrays
+from surestep.npz import Form
 from surestep.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
 from surestep.problem import (
+    DrawnInChunks,
     Problem,
     StockedProblem,
     Theta,
@@ -40,9 +42,12 @@ from surestep.split import DataSet, PriorSet, Split, StreamedTrainSet, TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
 from surestep.statements import issue, make_certificate
-from surestep.store import RunFolder, write_text
+from surestep.store import Announced, RunFolder, read_arrays, write_arrays
 from surestep.task import Task
 from surestep.tiles import Crew
+
+_INSTANCES = "instances.safetensors"
+DRAWN = "surestep instances, drawn"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,19 +78,18 @@ def charge(folder: RunFolder, certificate: str, epsilon: float, train: TrainSet)
     charges = read_charges(folder)
     if all(entry.certificate != certificate for entry in charges):
         charges.append(Charge(certificate, epsilon, set_hashes(train)))
-        write_text(folder.path / "charges.json", to_json({"charges": charges}))
+        folder.kept(folder.charges_path).write(to_json({"charges": charges}))
 
 
 def read_charges(folder: RunFolder) -> list[Charge]:
     """All certificates that a folder's solver has been given."""
-    path = folder.path / "charges.json"
-    if not path.exists():
+    path = folder.charges_path
+    if not folder.kept(path).exists():
         return []
-    try:
-        plain = json.loads(path.read_text())["charges"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{path} is damaged: {error!r}") from error
-    return [from_plain(Charge, entry, "charges") for entry in plain]
+    found = from_plain(dict[str, list[Charge]], folder.read_kept(path), path.name)
+    if set(found) != {"charges"}:
+        raise RunFolderError(f"{path} is damaged: it should hold charges, and nothing else")
+    return found["charges"]
 
 
 def certify_again(
@@ -110,29 +114,30 @@ def certify_again(
     prior = folder.load("sample", Sampled)
     split = Split.draw(experiment.problem, config.sizes, config.seed)
     if deployed:
-        if not folder.certificate_path.exists():
-            raise RunFolderError(f"{folder.path} has no deployed rule yet: finish the run first")
-        prior = prior.only(Certificate.load(folder.certificate_path).deployed_sample)
-    fresh = set(set_hashes(train))
-    _require_fresh(fresh, train.size, split, deployed)
+        prior = prior.only(deployed_sample(folder))
+    require_fresh(split, train, deployed)
+    fresh = set_hashes(train)
     charges = read_charges(folder)
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
 
-    def planned(begun: Charge | None) -> Plan:
-        spent = sum(c.epsilon for c in charges if fresh & set(c.instances) and c is not begun)
+    def planned(before: list[Charge]) -> Plan:
+        spent = spent_on(fresh, before)
         return plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
 
-    plan, name = planned(None), str(len(charges))
+    plan, name = planned(charges), str(len(charges))
     begun = _unfinished(folder, charges, fresh, epsilon)
     if begun is not None:
-        path = folder.path / "certificates" / begun.certificate / "plan.json"
-        # Another plan (of all samples, of the deployed one alone) is another certificate.
-        if path.read_text() == to_json(planned(begun)):
-            plan, name = planned(begun), begun.certificate
+        # One that goes on is charged what it was charged when it began. Another plan (of all
+        # samples, of the deployed one alone) is another certificate.
+        same = planned(charges[: charges.index(begun)])
+        plan_then = Kept(folder.path / "certificates" / begun.certificate / "plan.json")
+        if plan_then.read() == to_json(same):
+            plan, name = same, begun.certificate
     place = folder.path / "certificates" / name
     # Charged before the instances are looked at: an interrupted certificate has seen them too.
-    write_text(place / "plan.json", to_json(plan))
+    Kept(place / "plan.json").write(to_json(plan))
+    write_instances(place, train)
     charge(folder, place.name, epsilon, train)
     opponents = choose_opponents(settings, experiment)
     with working_precision(experiment.problem):
@@ -144,12 +149,83 @@ def certify_again(
         chosen = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
     document = issue(config.name, plan, chosen, found, dataclasses.replace(split, train=train))
     results.save("certify", found)
-    document.save(place / "certificate.json")
+    Kept(place / "certificate.json").write(to_json(document))
     return document, place
 
 
-def _require_fresh(fresh: set[str], size: int, split: Split, deployed: bool) -> None:
+def deployed_sample(folder: RunFolder) -> int:
+    """Which sample a run has deployed."""
+    if not folder.kept(folder.certificate_path).exists():
+        raise RunFolderError(f"{folder.path} has no deployed rule yet: finish the run first")
+    return Certificate.load(folder.certificate_path).deployed_sample
+
+
+def spent_on(instances: list[str], charges: list[Charge]) -> float:
+    """The epsilon that certificates have cost which saw any of these instances."""
+    seen = set(instances)
+    return sum(c.epsilon for c in charges if seen & set(c.instances))
+
+
+def write_instances(place: Path, train: TrainSet) -> None:
+    """Keep the instances of a certificate beside it, so that it can be verified.
+
+    Of those that are drawn when they are needed, the key is kept; those that lie in files larger
+    than memory stay there.
+    """
+    source = train.thetas
+    if isinstance(source, DrawnInChunks):
+        facts = {"kind": DRAWN, "size": str(source.size), "chunk": str(source.chunk)}
+        write_arrays(
+            place / _INSTANCES, {"key": np.asarray(jax.random.key_data(source.key))}, facts
+        )
+    elif not isinstance(train, StreamedTrainSet):
+        leaves = named_leaves("theta", source)
+        arrays = {name: np.asarray(leaf) for name, leaf in leaves.items()}
+        write_arrays(place / _INSTANCES, arrays, {"kind": "surestep instances"})
+
+
+def stored_instances(problem: Problem, place: Path) -> TrainSet | None:
+    """The instances that a certificate was computed from; None if they lie elsewhere."""
+    path = place / _INSTANCES
+    if not path.exists():
+        return None
+    form = theta_form(problem)
+    wanted = {name: (str(leaf.dtype), leaf.shape) for name, leaf in
+              named_leaves("theta", form).items()}  # fmt: skip
+
+    def inspect(metadata: dict[str, Any], announced: dict[str, Announced]) -> None:
+        if metadata.get("kind") == DRAWN:
+            if set(announced) != {"key"}:
+                raise RunFolderError(f"{path} should hold a key, and nothing else")
+            return
+        found = {name: (kind, shape[1:]) for name, (kind, shape) in announced.items()}
+        if found != wanted or len({shape[:1] for _, shape in announced.values()}) != 1:
+            raise RunFolderError(f"{path} holds no instances of this problem")
+
+    arrays, metadata = read_arrays(path, inspect)
+    with working_precision(problem):
+        if metadata.get("kind") == DRAWN:
+            return StreamedTrainSet(_drawn(problem, path, arrays["key"], metadata))
+        leaves = [jnp.asarray(arrays[name]) for name in wanted]
+        return TrainSet(jax.tree.unflatten(jax.tree.structure(form), leaves))
+
+
+def _drawn(
+    problem: Problem, path: Path, key: np.ndarray, metadata: Mapping[str, Any]
+) -> DrawnInChunks:
+    try:
+        size, chunk = int(metadata["size"]), int(metadata["chunk"])
+        wrapped = jax.random.wrap_key_data(jnp.asarray(key))
+        if wrapped.shape or not 0 < size < 2**40 or not 0 < chunk <= 2**20:
+            raise ValueError("sizes out of range")
+    except (KeyError, ValueError, TypeError) as error:
+        raise RunFolderError(f"{path} does not say how its instances were drawn") from error
+    return DrawnInChunks(problem, size, wrapped, chunk)
+
+
+def require_fresh(split: Split, train: TrainSet, deployed: bool = False) -> None:
     """Refuse instances that are there twice, or that the rule was chosen by."""
+    fresh, size = set(set_hashes(train)), train.size
     if len(fresh) < size:
         raise ConfigurationError(
             f"only {len(fresh)} of the {size} instances are different: repeating an instance "
@@ -169,12 +245,13 @@ def _require_fresh(fresh: set[str], size: int, split: Split, deployed: bool) -> 
 
 
 def _unfinished(
-    folder: RunFolder, charges: list[Charge], instances: set[str], epsilon: float
+    folder: RunFolder, charges: list[Charge], instances: list[str], epsilon: float
 ) -> Charge | None:
     """The charge of a certificate on exactly these instances that nobody has seen yet."""
     for entry in charges:
         place = folder.path / "certificates" / entry.certificate
-        same = set(entry.instances) == instances and entry.epsilon == epsilon
+        # In the same order, because what was observed already is kept in that order.
+        same = entry.instances == instances and entry.epsilon == epsilon
         if same and (place / "plan.json").exists() and not (place / "certificate.json").exists():
             return entry
     return None
@@ -259,23 +336,18 @@ def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
 
 
 def read_arrays_of(problem: Problem, path: Path) -> Theta:
-    """The same as they are in the file: nothing is converted, nothing is computed."""
+    """The same as they are in the file: nothing is converted, nothing is computed.
+
+    What the file announces is compared with the problem's theta before an array is read.
+    """
     template = theta_form(problem)
-    parts = list(named_leaves("theta", template).items())
-    names = [name for name, _ in parts]
-    arrays = open_arrays(path, names)
-    if set(arrays) != set(names):
-        raise ConfigurationError(
-            f"{path} must hold the arrays {', '.join(sorted(names))}, not "
-            f"{', '.join(sorted(arrays))}"
-        )
-    for name, leaf in parts:
-        wanted = np.shape(leaf)
-        if arrays[name].shape[1:] != wanted or arrays[name].ndim == 0:
-            raise ConfigurationError(
-                f"{name} in {path} must have the shape (instances, {str(wanted)[1:]}, not "
-                f"{arrays[name].shape}"
-            )
+    wanted = named_leaves("theta", template)
+
+    def inspect(announced: dict[str, Form]) -> None:
+        _require_form(path, wanted, announced)
+
+    arrays = open_arrays(path, list(wanted), inspect)
+    for name, leaf in wanted.items():
         if not all(np.all(np.isfinite(chunk)) for chunk in chunks(arrays[name])):
             raise ConfigurationError(f"{name} in {path} holds numbers that are not finite")
         whole = jnp.issubdtype(leaf.dtype, jnp.integer)
@@ -284,10 +356,25 @@ def read_arrays_of(problem: Problem, path: Path) -> Theta:
                 f"{name} in {path} must hold whole numbers that {leaf.dtype} can hold, not "
                 f"{arrays[name].dtype}"
             )
-    sizes = {len(array) for array in arrays.values()}
+    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in wanted])
+
+
+def _require_form(path: Path, wanted: Mapping[str, Any], announced: Mapping[str, Form]) -> None:
+    if set(announced) != set(wanted):
+        raise ConfigurationError(
+            f"{path} must hold the arrays {', '.join(sorted(wanted))}, not "
+            f"{', '.join(sorted(announced))[:1000]}"
+        )
+    for name, leaf in wanted.items():
+        shape = announced[name][1]
+        if shape[1:] != leaf.shape or not shape:
+            raise ConfigurationError(
+                f"{name} in {path} must have the shape (instances, {str(leaf.shape)[1:]}, not "
+                f"{shape}"
+            )
+    sizes = {shape[0] for _, shape in announced.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise ConfigurationError(f"the arrays in {path} must have equally many instances")
-    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in names])
 
 
 def _whole(array: np.ndarray, kind: Any) -> bool:

@@ -1,8 +1,10 @@
 """Frozen dataclasses to plain JSON values and back, checked against their types."""
 
 import dataclasses
+import functools
 import json
 import math
+import reprlib
 import types
 import typing
 from typing import Any, TypeVar
@@ -71,6 +73,10 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         return _read_union(arguments, value, where)
     if origin in (tuple, list):
         _expect(isinstance(value, list), value, "a list", where)
+        if origin is tuple and arguments[-1] is not Ellipsis:
+            _expect(
+                len(value) == len(arguments), value, f"a list of {len(arguments)} values", where
+            )
         return (origin)(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is dict:
         _expect(isinstance(value, dict), value, "an object", where)
@@ -79,7 +85,9 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         if isinstance(value, str) and value in ("inf", "-inf", "nan"):
             return float(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(_expect(number, value, "a number", where))
+        # Python's whole numbers can be too large for any float.
+        fits = not isinstance(value, int) or abs(value) < 2**1023
+        return float(_expect(number and fits, value, "a number", where))
     if kind is Any:
         return value
     return _expect(type(value) is kind, value, f"of type {kind.__name__}", where)
@@ -87,7 +95,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
 
 def _read_record(kind: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     _expect(isinstance(value, dict), value, "an object", where)
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     variables = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=False))
     names = {field.name for field in dataclasses.fields(kind)}
     for name in sorted(names ^ set(value)):
@@ -99,6 +107,11 @@ def _read_record(kind: Any, arguments: tuple[Any, ...], value: Any, where: str) 
             for name in names
         }
     )
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -116,5 +129,6 @@ def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _expect(condition: bool, value: Any, wanted: str, where: str) -> Any:
     if not condition:
-        raise RunFolderError(f"{where} should be {wanted}, not {value!r}")
+        # Shortened: a value from a file may be of any size.
+        raise RunFolderError(f"{where} should be {wanted}, not {reprlib.repr(value)}")
     return value

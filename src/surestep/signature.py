@@ -59,9 +59,10 @@ class Signature:
 
     def require_losses(self, problem: Problem, probes: Theta, where: str) -> None:
         """Refuse a problem that computes other losses on the same instances."""
-        wanted, found = np.array(self.losses), np.array(_losses(problem, probes))
-        if wanted.shape != found.shape:
-            raise SolverFileError(f"{where} has losses of shape {wanted.shape}: it is damaged")
+        found = np.array(_losses(problem, probes))
+        if [len(row) for row in self.losses] != [found.shape[1]] * len(found):
+            raise SolverFileError(f"{where} has losses of another shape than {found.shape}")
+        wanted = np.array(self.losses)
         size = np.maximum(np.abs(wanted[:, :1]), np.abs(wanted))
         with np.errstate(invalid="ignore"):
             close = np.abs(wanted - found) <= _ROUNDING[problem.precision] * size

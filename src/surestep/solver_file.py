@@ -135,7 +135,7 @@ def _facts(path: Path, metadata: Any) -> _Facts:
 def _require_announced(path: Path, facts: _Facts, announced: dict[str, Announced]) -> None:
     try:
         wanted = references(facts.rule)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SolverFileError(f"the rule in {path} cannot be read: {error!r}") from error
     if facts.posterior is not None:
         samples = facts.posterior[0] if len(facts.posterior) == 2 else 0

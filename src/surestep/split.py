@@ -13,6 +13,7 @@ from typing import Protocol, Self
 import jax
 import numpy as np
 
+from surestep.memory import require_room
 from surestep.problem import (
     DrawnInChunks,
     Problem,
@@ -172,6 +173,7 @@ class Split:
     @classmethod
     def draw(cls, problem: Problem, sizes: SplitSizes, seed: int) -> Self:
         """Draw all four from the problem's one distribution."""
+        _require_room(problem, sizes)
         return cls(
             PriorSet.draw(problem, sizes.prior, seed),
             ValidationSet.draw(problem, sizes.validation, seed),
@@ -182,6 +184,17 @@ class Split:
     def fingerprints(self) -> dict[str, str]:
         """The fingerprint of each set, by name."""
         return {field.name: getattr(self, field.name).sha256 for field in dataclasses.fields(self)}
+
+
+def _require_room(problem: Problem, sizes: SplitSizes) -> None:
+    """Sizes come from configurations, which may be a stranger's."""
+    if isinstance(problem, StockedProblem):
+        return  # its instances are there already
+    with working_precision(problem):
+        one = jax.eval_shape(problem.sample, named_key(0, "template"))
+    instance = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+    total = sum(dataclasses.astuple(sizes))
+    require_room(total * instance, f"{total} instances (sizes)")
 
 
 def fingerprint(tree: Theta) -> str:

@@ -1,8 +1,7 @@
 """The run folder: configuration, results and certificate, written so that nothing is lost.
 
-Every file is written beside its place and renamed into it, so a reader (or a run that goes on
-after a power cut) sees the old file or the new one, never half of one. Arrays are safetensors,
-facts are JSON: opening a folder from a stranger runs none of their code.
+Every file is written atomically and has a checksum; facts have a copy, checkpoints the one before.
+Arrays are safetensors, facts are JSON: opening a folder from a stranger runs none of their code.
 """
 
 import contextlib
@@ -10,6 +9,7 @@ import dataclasses
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import typing
 from collections.abc import Iterator
@@ -23,9 +23,18 @@ import safetensors.numpy
 import xarray
 
 from surestep.errors import RunFolderError
+from surestep.files import parse_json, require_plain, write_bytes, write_text
+from surestep.kept import Kept
 from surestep.records import from_plain, to_json, to_plain
 
+__all__ = ["Checkpoint", "FileCheckpoint", "NoCheckpoint", "RunFolder", "axes", "read_arrays",
+           "write_arrays", "write_bytes", "write_text"]  # fmt: skip
+
+log = logging.getLogger("surestep")
+
 SCHEMA = 1
+LARGEST_HEADER = 16 * 2**20
+"""Bytes of the largest header of a file of arrays that is read."""
 
 Announced = tuple[str, tuple[int, ...]]
 """The dtype and the shape that a file announces for one of its arrays."""
@@ -66,24 +75,29 @@ class NoCheckpoint:
 
 @dataclasses.dataclass(frozen=True)
 class FileCheckpoint:
-    """A stage's state in a file of the run folder."""
+    """A stage's state in a file of the run folder, and the state before it in another."""
 
     path: Path
 
+    @property
+    def previous(self) -> Path:
+        """Where the state before lies, for the case that the last one is damaged."""
+        return self.path.with_suffix(f".previous{self.path.suffix}")
+
     def load(self, like: Tree) -> Tree | None:
-        """Read the state back; the leaves must be those of `like`."""
-        if not self.path.exists():
-            return None
-        arrays, _ = read_arrays(self.path)
-        leaves = jax.tree_util.tree_leaves_with_path(like)
-        names = [f"{i}{jax.tree_util.keystr(path)}" for i, (path, _) in enumerate(leaves)]
-        if sorted(names) != sorted(arrays):
-            raise RunFolderError(f"{self.path} belongs to another run or version: remove it")
-        restored = [
-            jax.numpy.asarray(arrays[name]) if isinstance(leaf, jax.Array) else arrays[name]
-            for name, (_, leaf) in zip(names, leaves, strict=True)
-        ]
-        return jax.tree.unflatten(jax.tree.structure(like), restored)
+        """Read the last state that is not damaged; the leaves must be those of `like`.
+
+        Where every state is damaged there is none: the stage begins again, and ends the same.
+        """
+        for path in (self.path, self.previous):
+            if path.exists():
+                try:
+                    arrays, _ = read_arrays(path)
+                except RunFolderError as error:
+                    log.warning("%s; the stage goes on from an earlier point", error)
+                    continue
+                return _restored(arrays, like, path)
+        return None
 
     def save(self, tree: Any) -> None:
         """Write the state."""
@@ -92,7 +106,28 @@ class FileCheckpoint:
             f"{i}{jax.tree_util.keystr(path)}": np.asarray(leaf)
             for i, (path, leaf) in enumerate(leaves)
         }
-        write_arrays(self.path, arrays, {})
+        write_arrays(self.path, arrays, {}, self.previous)
+
+    def remove(self) -> None:
+        """Forget the states: the stage has ended."""
+        self.path.unlink(missing_ok=True)
+        self.previous.unlink(missing_ok=True)
+
+
+def _restored(arrays: dict[str, np.ndarray], like: Tree, path: Path) -> Tree:
+    leaves = jax.tree_util.tree_leaves_with_path(like)
+    names = [f"{i}{jax.tree_util.keystr(place)}" for i, (place, _) in enumerate(leaves)]
+    wanted = {
+        name: (np.shape(leaf), np.asarray(leaf).dtype)
+        for name, (_, leaf) in zip(names, leaves, strict=True)
+    }
+    if wanted != {name: (array.shape, array.dtype) for name, array in arrays.items()}:
+        raise RunFolderError(f"{path} belongs to another run or version: remove it")
+    restored = [
+        jax.numpy.asarray(arrays[name]) if isinstance(leaf, jax.Array) else arrays[name]
+        for name, (_, leaf) in zip(names, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), restored)
 
 
 def axes(*names: str) -> dict[str, tuple[str, ...]]:
@@ -127,6 +162,11 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
+    def charges_path(self) -> Path:
+        """Which certificates have been paid for with which instances."""
+        return self.path / "charges.json"
+
+    @property
     def figures(self) -> Path:
         """The folder of figures."""
         return self.path / "figures"
@@ -138,20 +178,18 @@ class RunFolder:
         self._require_ours(config)
         with self.locked():
             self._require_ours(config)
-            if not self.config_path.exists():
-                write_text(self.config_path, to_json(config))
+            if not self.kept(self.config_path).exists():
+                self.kept(self.config_path).write(to_json(config))
+            for path in (self.config_path, self._status_path, self.plan_path, self.charges_path):
+                self.kept(path).mend()
             yield
 
     def _require_ours(self, config: Any) -> None:
         for place in (self.path, *self.path.parents):
             if place.exists() and not place.is_dir():
                 raise RunFolderError(f"{place} is a file, not a folder for a run")
-        if self.config_path.exists():
-            try:
-                found = json.loads(self.config_path.read_text())
-            except (OSError, ValueError) as error:
-                raise RunFolderError(f"{self.config_path} cannot be read: {error}") from error
-            self._require_same(found, json.loads(to_json(config)))
+        if self.kept(self.config_path).exists():
+            self._require_same(self.read_kept(self.config_path), json.loads(to_json(config)))
         # Names with a dot are the lock and what an interrupted write may leave behind.
         elif self.path.exists() and any(p.name[0] != "." for p in self.path.iterdir()):
             raise RunFolderError(
@@ -170,9 +208,10 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out of the folder for as long as this lasts."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
+            lock = os.fdopen(os.open(self.path / ".lock", flags, 0o666), "rb")
         except OSError as error:
             reason = error.strerror or error
             raise RunFolderError(f"{self.path} cannot be written: {reason}") from error
@@ -181,7 +220,29 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise RunFolderError(f"another process is working in {self.path}") from error
+            self._require_no_way_out()
+            for left in self.path.rglob(".*.new"):
+                # Of a process that was killed while it wrote; nobody else is at work here.
+                left.unlink()
             yield
+
+    def _require_no_way_out(self) -> None:
+        """Nothing that is written into the folder may land elsewhere."""
+        inside = self.path.resolve()
+        for place, folders, files in os.walk(self.path):
+            for found in (Path(place) / name for name in (*folders, *files)):
+                if found.is_symlink() and not found.resolve().is_relative_to(inside):
+                    raise RunFolderError(
+                        f"{found} is a link that leads out of the run's folder: remove it"
+                    )
+
+    def kept(self, path: Path) -> Kept:
+        """One of the folder's files of facts, with its checksum and copy."""
+        return Kept(path)
+
+    def read_kept(self, path: Path) -> Any:
+        """What one of them holds."""
+        return parse_json(self.kept(path).read(), path)
 
     def checkpoint(self, stage: str) -> FileCheckpoint:
         """Where a stage leaves its state while it runs."""
@@ -203,34 +264,49 @@ class RunFolder:
             "axes": json.dumps({name: list(names[name]) for name in arrays}, sort_keys=True),
         }
         write_arrays(self._result_path(stage), arrays, metadata)
-        self.checkpoint(stage).path.unlink(missing_ok=True)
+        self.checkpoint(stage).remove()
 
     def load(self, stage: str, kind: type[Result]) -> Result:
         """A stage's result."""
-        arrays, metadata = read_arrays(self._result_path(stage))
-        facts = json.loads(metadata["facts"])
+        path = self._result_path(stage)
+        arrays, metadata = read_arrays(path)
+        facts = parse_json(metadata.get("facts", ""), path)
         hints = typing.get_type_hints(kind)
-        values = {
-            field.name: arrays[field.name]
-            if field.name in arrays
-            else from_plain(hints[field.name], facts[field.name], f"{stage}.{field.name}")
-            for field in dataclasses.fields(typing.cast(Any, kind))
-        }
+        fields = dataclasses.fields(typing.cast(Any, kind))
+        named = {f.name: f.metadata["axes"] for f in fields if "axes" in f.metadata}
+        if not isinstance(facts, dict) or set(arrays) != set(named):
+            raise RunFolderError(f"{path} holds another result than that of the stage {stage}")
+        _require_axes(path, arrays, named)
+        values: dict[str, Any] = dict(arrays)
+        for name in (field.name for field in fields if field.name not in arrays):
+            if name not in facts:
+                raise RunFolderError(f"{path}: {stage}.{name} is missing")
+            values[name] = from_plain(hints[name], facts[name], f"{stage}.{name}")
         return kind(**values)
 
     def dataset(self, stage: str) -> xarray.Dataset:
         """A stage's arrays with the names of their axes."""
-        arrays, metadata = read_arrays(self._result_path(stage))
-        names = json.loads(metadata["axes"])
-        return xarray.Dataset({name: (tuple(names[name]), array) for name, array in arrays.items()})
+        path = self._result_path(stage)
+        arrays, metadata = read_arrays(path)
+        names = parse_json(metadata.get("axes", ""), path)
+        try:
+            return xarray.Dataset(
+                {name: (tuple(names[name]), array) for name, array in arrays.items()}
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunFolderError(f"{path}: its axes cannot be read: {error!r}") from error
 
     def mark(self, stage: str, **facts: Any) -> None:
         """Write a stage's state into `status.json`."""
-        write_text(self._status_path, to_json(self.status() | {stage: facts}))
+        self.kept(self._status_path).write(to_json(self.status() | {stage: facts}))
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, dict[str, Any]]:
         """Everything `mark` has written."""
-        return json.loads(self._status_path.read_text()) if self._status_path.exists() else {}
+        if not self.kept(self._status_path).exists():
+            return {}
+        return from_plain(
+            dict[str, dict[str, Any]], self.read_kept(self._status_path), self._status_path.name
+        )
 
     @property
     def _status_path(self) -> Path:
@@ -238,6 +314,25 @@ class RunFolder:
 
     def _result_path(self, stage: str) -> Path:
         return self.path / f"{stage}.safetensors"
+
+
+def _require_axes(
+    path: Path, arrays: dict[str, np.ndarray], named: dict[str, tuple[str, ...]]
+) -> None:
+    """Arrays of numbers, and axes of one name of one length."""
+    lengths: dict[str, int] = {}
+    for name, array in arrays.items():
+        if len(named[name]) != array.ndim or array.dtype.kind not in "fiub":
+            raise RunFolderError(
+                f"{path}: {name} should have the axes {', '.join(named[name])}, not the shape "
+                f"{array.shape}"
+            )
+        for axis, length in zip(named[name], array.shape, strict=True):
+            if lengths.setdefault(axis, length) != length:
+                raise RunFolderError(
+                    f"{path}: the axis {axis} of {name} has {length} places, elsewhere "
+                    f"{lengths[axis]}"
+                )
 
 
 def _differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
@@ -249,23 +344,23 @@ def _differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
         yield f"{where}: {found!r} there, {wanted!r} asked for"
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    _write(path, text.encode())
+def write_arrays(
+    path: Path,
+    arrays: dict[str, np.ndarray],
+    metadata: dict[str, str],
+    previous: Path | None = None,
+) -> None:
+    """Write arrays atomically, with a checksum; the file before can be kept as `previous`."""
+    write_bytes(path, pack_arrays(arrays, metadata), previous)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    _write(path, content)
-
-
-def write_arrays(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    """Write arrays atomically, with a checksum."""
+def pack_arrays(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
+    """What `write_arrays` writes."""
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     metadata = metadata | {"sha256": _checksum(contiguous, metadata)}
     # One entry, because safetensors writes several in random order: same content, same bytes.
     packed = {"surestep": json.dumps(metadata, sort_keys=True)}
-    _write(path, safetensors.numpy.save(contiguous, packed))
+    return safetensors.numpy.save(contiguous, packed)
 
 
 class Inspect(Protocol):
@@ -284,17 +379,34 @@ def read_arrays(
     What is announced in the file's header can be inspected before memory is taken for it.
     """
     try:
+        _require_header(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = json.loads((file.metadata() or {}).get("surestep", "{}"))
+            if not isinstance(metadata, dict) or not all(map(_is_text, metadata.values())):
+                raise ValueError("its metadata are not texts")
             names = list(file.keys())
             if inspect is not None:
                 inspect(metadata, {name: _announced(file.get_slice(name)) for name in names})
             arrays = {name: file.get_tensor(name) for name in names}
-    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
+            safetensors.SafetensorError) as error:  # fmt: skip
         raise RunFolderError(f"{path} cannot be read: {error}") from error
     if metadata.pop("sha256", None) != _checksum(arrays, metadata):
         raise RunFolderError(f"{path} is damaged: its checksum does not fit")
     return arrays, metadata
+
+
+def _require_header(path: Path) -> None:
+    """The arrays are as large as the file; only the header is taken apart before it is checked."""
+    require_plain(path)
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if length > LARGEST_HEADER:
+        raise ValueError(f"it announces a header of {length} bytes, {LARGEST_HEADER} are allowed")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _announced(part: Any) -> Announced:
@@ -309,17 +421,3 @@ def _checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
         # The bytes themselves, not a copy of them: the evidence of a certificate can be large.
         digest.update(np.asarray(arrays[name], order="C").reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise RunFolderError(f"cannot write {path}: {error.strerror or error}") from error

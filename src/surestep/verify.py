@@ -1,8 +1,8 @@
 """Verification: compute a certificate again from what a run stored, and say what stands."""
 
 import dataclasses
-import json
 import secrets
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ import numpy as np
 from surestep.certificate import Certificate, Statement
 from surestep.claims import Plan
 from surestep.config import RunConfig
-from surestep.errors import RunFolderError
 from surestep.experiment import Experiment
+from surestep.files import read_json
 from surestep.planning import choose_opponents, plan_run
 from surestep.problem import working_precision
 from surestep.randomness import named_key
@@ -39,8 +39,8 @@ class Check:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Run:
-    """All that a finished run consists of."""
+class Finished:
+    """All that a certificate, a run's own or one on fresh instances, consists of."""
 
     config: RunConfig[Any]
     experiment: Experiment
@@ -49,6 +49,8 @@ class _Run:
     prior: Sampled
     found: Certified
     issued: Certificate
+    spent: float = 0.0
+    """What earlier certificates on the same instances have cost."""
 
     def rule(self, sample: int) -> Rule:
         """One of the prior's rules."""
@@ -72,15 +74,20 @@ def verify(
     - Losses that are rolled out again, the deployed rule's and the opponents', agree with the
       stored ones. Which instances is not known beforehand, unless `seed` says so.
     """
-    run = _Run(
+    run = Finished(
         config,
         experiment,
         Split.draw(experiment.problem, config.sizes, config.seed),
-        _read_plan(folder),
+        read_plan(folder.plan_path),
         folder.load("sample", Sampled),
         folder.load("certify", Certified),
         Certificate.load(folder.certificate_path),
     )
+    return checks_of(run, rerun, seed)
+
+
+def checks_of(run: Finished, rerun: int = 0, seed: int | None = None) -> list[Check]:
+    """The same for a certificate that was read already."""
     plan = _planned_again(run)
     shapes = _shapes(run, plan)
     checks = [_same_plan(run, plan), shapes]
@@ -88,7 +95,7 @@ def verify(
         # Nothing can be computed from evidence that does not belong to the plan.
         return checks
     again = paper_posterior(plan, run.prior, run.found.evidence)
-    rebuilt = issue(config.name, plan, run.rule(again.mode), again, run.split)
+    rebuilt = issue(run.config.name, plan, run.rule(again.mode), again, run.split)
     checks += [
         _same_posterior(run.found, again),
         *_facts(run.issued, rebuilt),
@@ -100,27 +107,27 @@ def verify(
     return checks
 
 
-def _read_plan(folder: RunFolder) -> Plan:
-    try:
-        return from_plain(Plan, json.loads(folder.plan_path.read_text()), "plan")
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{folder.plan_path} cannot be read: {error}") from error
+def read_plan(path: Path) -> Plan:
+    """A plan as it lies there, not its copy: verification is about the file that people see."""
+    return from_plain(Plan, read_json(path), "plan")
 
 
-def _planned_again(run: _Run) -> Plan:
+def _planned_again(run: Finished) -> Plan:
     config, experiment, split = run.config, run.experiment, run.split
     task = config.task(experiment)
-    return plan_run(config.certify, task, experiment, run.prior, split.prior, split.train.size)
+    return plan_run(
+        config.certify, task, experiment, run.prior, split.prior, split.train.size, run.spent
+    )
 
 
-def _same_plan(run: _Run, plan: Plan) -> Check:
+def _same_plan(run: Finished, plan: Plan) -> Check:
     """The stored plan is the one that could be made before the train set was opened."""
     same = to_json(run.plan) == to_json(plan) and run.found.plan_sha256 == plan.sha256
     reason = "is not the one that the configuration and the prior set give"
     return Check("the plan, and its budget", same, "" if same else reason)
 
 
-def _shapes(run: _Run, plan: Plan) -> Check:
+def _shapes(run: Finished, plan: Plan) -> Check:
     """The evidence has the form that the plan asks for."""
     samples, size = len(run.prior.hypers), plan.train_size
     hits, opponents = plan.hits, len(plan.opponents)
@@ -194,13 +201,13 @@ def _same_statement(issued: Statement, rebuilt: Statement | None) -> Check:
     return Check(name, True)
 
 
-def _thresholds(run: _Run) -> Check:
+def _thresholds(run: Finished) -> Check:
     again = run.config.task(run.experiment).thresholds(run.split.train)
     good = np.allclose(again, run.found.thresholds, rtol=1e-9, atol=0)
     return Check("the goal on every train instance", bool(good), "" if good else "differs")
 
 
-def _rerun(run: _Run, plan: Plan, deployed: int, number: int, seed: int | None) -> Check:
+def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | None) -> Check:
     """Roll the train set out again and compare random instances of it."""
     seed = secrets.randbits(32) if seed is None else seed
     train, found = run.split.train, run.found

@@ -34,12 +34,16 @@ Explain = Callable[[BaseException], int]
 """Tells the user of an error, and says which exit code it means."""
 
 
-def subject_of(config: Any, instances: str | None = None, size: int = 0) -> dict[str, Any]:
+def subject_of(
+    config: Any, instances: str | None = None, size: int = 0, own_file: str = ""
+) -> dict[str, Any]:
     """What workers must know of a run: its configuration, and what is certified on.
 
     Without `instances` that is the run's own train set, with them what `surestep certify` takes.
+    `own_file` is what the user of process 0 has named; all processes are given the same command.
     """
-    return {"config": to_plain(config), "instances": instances, "size": size}
+    plain = to_plain(config)
+    return {"config": plain, "instances": instances, "size": size, "own_file": own_file}
 
 
 class Workbench:
@@ -47,7 +51,7 @@ class Workbench:
 
     def __init__(self, subject: dict[str, Any]) -> None:
         config = problems.config_of(subject["config"], "the configuration of process 0")
-        experiment = problems.build(config)
+        experiment = problems.build(config, subject["own_file"])
         self.task = config.task(experiment)
         with working_precision(experiment.problem):
             self.rule = experiment.create_rule(named_key(config.seed, "rule"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from surestep.records import from_plain
 from surestep.stages.evaluate import Evaluated
 
 TRAINING = ("minima", "imitate", "population", "locate", "sample")
@@ -41,7 +42,8 @@ def training_seconds(status: Mapping[str, Any]) -> float:
     A stage that was interrupted notes the time since it was last resumed, so this is a lower bound
     then; a stage that noted no time counts as 0.
     """
-    return sum(float(status.get(stage, {}).get("seconds", 0.0)) for stage in TRAINING)
+    noted = [status.get(stage, {}).get("seconds", 0.0) for stage in TRAINING]
+    return sum(from_plain(float, seconds, "status.seconds") for seconds in noted)
 
 
 def break_even(evaluation: Evaluated, seconds: float) -> list[BreakEven]:

@@ -74,7 +74,10 @@ class Family:
 
     def exponents(self, lambda_: float) -> Vector:
         """`<eta(lambda), T(j)>` for every sample."""
-        return np.asarray(self.statistics, np.float64) @ self.natural(lambda_)
+        statistics = np.asarray(self.statistics, np.float64)
+        if not np.all(np.isfinite(statistics)):
+            return self.naturals(np.array([lambda_]))[1][:, 0]
+        return statistics @ self.natural(lambda_)
 
     def naturals(
         self, lambdas: Float[np.ndarray, " lambda"]
@@ -84,15 +87,21 @@ class Family:
         if not np.all(eta[0] > 0):
             raise ConfigurationError("the first natural parameter must be positive")
         # Not a matrix product: its kernels multiply padding, which infinite statistics spoil.
-        return eta[0], np.sum(np.asarray(self.statistics, np.float64)[:, :, None] * eta, axis=1)
+        with np.errstate(over="ignore"):
+            terms = np.asarray(self.statistics, np.float64)[:, :, None] * eta
+        return eta[0], np.sum(terms, axis=1)
 
     def log_partition(self, lambda_: float) -> float:
         """`kappa`: the logarithm of the prior's expectation of the exponentials."""
         return float(log_sum_exp(normalised(self.log_prior) + self.exponents(lambda_)))
 
     def log_posterior(self, lambda_: float) -> Vector:
-        """The Gibbs posterior: no posterior has a smaller bound at this lambda."""
-        return normalised(normalised(self.log_prior) + self.exponents(lambda_))
+        """The Gibbs posterior: no posterior has a smaller bound at this lambda.
+
+        Where every sample's statistics are infinite, so are all bounds, and the prior is as good.
+        """
+        weighed = normalised(self.log_prior) + self.exponents(lambda_)
+        return normalised(self.log_prior if np.all(weighed == -np.inf) else weighed)
 
     def bound(self, lambda_: float, price: float) -> float:
         """`F(lambda) = (price - kappa(lambda)) / eta_1(lambda)`, the Gibbs posterior's bound."""

@@ -194,24 +194,34 @@ def configure_file(spec: str, budget: float, seed: int) -> Config:
 
 def problem_in(spec: str) -> Problem:
     """The problem in a file, whether it is alone there or in an experiment."""
-    if not spec:
-        raise ConfigurationError(
-            "this run's problem was defined in Python, not in a file: name a file that defines it"
-        )
     found = open_file(spec)
     return found.problem if isinstance(found, Experiment) else found
 
 
-def build(config: Config) -> Experiment:
-    """The experiment of a configuration that was made for a file."""
-    if not config.problem.file:
-        raise ConfigurationError(
-            f"the problem {config.name} was defined in Python, not in a file: go on from there, "
-            "with the same call of surestep.fit"
-        )
-    problem = _problem(config.problem.file)
+def build(config: Config, named: str) -> Experiment:
+    """The experiment of a configuration, with the problem in the file that the user has named."""
+    if not named:
+        raise no_code(config, "--problem {file}")
+    # Which of the file's names is meant is no code, and can be taken from the run.
+    name = config.problem.file.rpartition(":")[2]
+    problem = _problem(absolute(named if ":" in named or not name else f"{named}:{name}"))
     found = _surveyed(_Same(problem), config.sizes.prior, config.seed)
     return experiment_for(problem, found, config.guard, config.problem.accuracies)
+
+
+def no_code(config: Config, instead: str) -> ConfigurationError:
+    """The refusal to run a file only because a run's folder names it."""
+    if not config.problem.file:
+        return ConfigurationError(
+            f"the problem {config.name} was defined in Python, not in a file: go on from there, "
+            "with the same call of surestep.fit, or name a file that defines it"
+        )
+    file = config.problem.file
+    return ConfigurationError(
+        f"this run's problem is Python code in a file, and a folder, which may be a stranger's, "
+        f"runs no code. If {file} is yours, or you have read it, name it: "
+        + instead.format(file=file)
+    )
 
 
 def sizes_for(problem: Problem) -> SplitSizes:

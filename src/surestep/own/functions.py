@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from surestep.errors import ProblemError
+from surestep.errors import ConfigurationError, ProblemError
+from surestep.npz import read_npz
 from surestep.problem import CompositeProblem, Point, Problem, StockedProblem, Theta
 from surestep.proxes import Penalty
 
@@ -233,10 +234,9 @@ def _stacked(thetas: Any, precision: str) -> Theta:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError) as error:
-        raise ProblemError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
+        return read_npz(path)
+    except ConfigurationError as error:
+        raise ProblemError(str(error)) from error
 
 
 def _require_shares(shares: Any) -> None:

@@ -6,7 +6,6 @@ Each module has `build(config)`, `family(config)` (the problem alone, without ru
 """
 
 import importlib
-import json
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -52,10 +51,14 @@ def summary(name: str) -> str:
     return (_module(name).__doc__ or "").splitlines()[0].partition(": ")[2]
 
 
-def build(config: RunConfig[Any]) -> Experiment:
-    """The experiment that a configuration describes."""
+def build(config: RunConfig[Any], own_file: str = "") -> Experiment:
+    """The experiment that a configuration describes.
+
+    The code of a problem of one's own is run only from `own_file`, which the user names: a
+    configuration comes from a folder, and the folder may be a stranger's.
+    """
     if isinstance(config.problem, own.OwnSettings):
-        return own.build(config)
+        return own.build(config, own_file)
     return _module(config.name).build(config)
 
 
@@ -63,7 +66,8 @@ def open_problem(spec: str, preset_name: str = "quick") -> Problem:
     """The problem that a word on the command line means.
 
     It is a built-in problem's name, with the settings of a preset, a file of one's own, like
-    `my_problem.py:problem`, or a run's folder, with the settings of that run.
+    `my_problem.py:problem`, or the folder of a run of a built-in problem, with its settings. The
+    folder of a run of one's own problem is refused: it may be a stranger's, and runs no code.
     """
     if is_file(spec):
         return own.problem_in(spec)
@@ -72,7 +76,7 @@ def open_problem(spec: str, preset_name: str = "quick") -> Problem:
     config = read_config(folder) if known else preset(spec, preset_name)
     config.validate()
     if isinstance(config.problem, own.OwnSettings):
-        return own.problem_in(config.problem.file)
+        raise own.no_code(config, "{file} in place of the folder")
     return _module(config.name).family(config)
 
 
@@ -90,23 +94,18 @@ def draw(
 
 def read_config(folder: RunFolder) -> RunConfig[Any]:
     """The configuration of a run."""
-    if not folder.config_path.exists():
+    if not folder.kept(folder.config_path).exists():
         raise RunFolderError(f"{folder.path} holds no run (there is no config.json)")
-    try:
-        plain = json.loads(folder.config_path.read_text())
-    except ValueError as error:
-        raise RunFolderError(f"{folder.config_path} is damaged: {error!r}") from error
-    return config_of(plain, str(folder.config_path))
+    return config_of(folder.read_kept(folder.config_path), str(folder.config_path))
 
 
 def config_of(plain: Any, where: str) -> RunConfig[Any]:
     """A configuration that was written as JSON."""
-    try:
-        name, kept = plain["name"], plain["problem"]
-    except (KeyError, TypeError) as error:
-        raise RunFolderError(f"{where} is damaged: {error!r}") from error
-    mine = isinstance(kept, dict) and "file" in kept and name not in NAMES
-    return from_plain(own.Config if mine else _module(name).Config, plain, "config")
+    if not isinstance(plain, dict) or not isinstance(plain.get("name"), str):
+        raise RunFolderError(f"{where} is damaged: it names no problem")
+    kept = plain.get("problem")
+    mine = isinstance(kept, dict) and "file" in kept and plain["name"] not in NAMES
+    return from_plain(own.Config if mine else _module(plain["name"]).Config, plain, "config")
 
 
 def _module(name: str) -> ModuleType:

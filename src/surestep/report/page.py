@@ -7,6 +7,7 @@ import hashlib
 import importlib.resources
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from markupsafe import Markup
 
 from surestep import problems
 from surestep.certificate import Statement, percent, rounded_down, rounded_up
-from surestep.errors import RunFolderError
 from surestep.goal import Goal
 from surestep.learning import Learned
 from surestep.problem import working_precision
@@ -74,10 +74,7 @@ def write_page(
     pictures: Mapping[str, Path],
 ) -> Path:
     """Write the page into the run's folder."""
-    try:
-        config = json.loads(folder.config_path.read_text())
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{folder.config_path} cannot be read: {error}") from error
+    config = folder.read_kept(folder.config_path)
     path = folder.path / "report.html"
     shown = _pictures(pictures, folder)
     write_text(path, render_page(learned, config, folder.status(), figures, shown))
@@ -321,12 +318,15 @@ def _pictures(paths: Mapping[str, Path], folder: RunFolder) -> list[Picture]:
 def _use(config: Mapping[str, Any]) -> dict[str, str]:
     """Code that uses the solver, to be run in the run's folder."""
     settings = config.get("problem")
-    from_file = isinstance(settings, Mapping) and bool(settings.get("file"))
-    opens = from_file or config.get("name") in problems.NAMES  # can be opened from the folder
+    file = settings.get("file") if isinstance(settings, Mapping) else ""
+    known = config.get("name") in problems.NAMES
+    # The file is named by who runs this: a folder runs no code by itself.
+    opened, option = (".", "") if known else (str(file), f" --problem {shlex.quote(str(file))}")
+    opens = bool(file) or known
     python = [
         "import surestep",
         *(["from surestep import problems", ""] if opens else [""]),
-        'problem = problems.open_problem(".")'
+        f"problem = problems.open_problem({json.dumps(opened)})"
         if opens
         else "problem = ...  # the problem that this run was given",
         'solver = surestep.load("solver.safetensors", problem)',
@@ -334,8 +334,9 @@ def _use(config: Mapping[str, Any]) -> dict[str, str]:
         "print(solution.loss, solution.covered)",
     ]
     shell = [
-        "surestep solve solver.safetensors . --instances data.npz --out solutions.npz",
-        "surestep verify . --rerun 20",
+        f"surestep solve solver.safetensors {shlex.quote(opened)} --instances data.npz "
+        "--out solutions.npz",
+        f"surestep verify . --rerun 20{option}",
     ]
     return {"python": "\n".join(python), "shell": "\n".join(shell if opens else [])}
 

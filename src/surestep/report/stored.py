@@ -9,6 +9,7 @@ from surestep.experiment import Experiment
 from surestep.learning import Learned
 from surestep.problem import working_precision
 from surestep.randomness import named_key
+from surestep.records import from_plain
 from surestep.rule import with_hyper
 from surestep.stages.certify import Certified
 from surestep.stages.evaluate import Evaluated
@@ -29,7 +30,9 @@ def read_learned(config: RunConfig[Any], experiment: Experiment, folder: RunFold
     return Learned(
         task=config.task(experiment),
         rule=deployed,
-        certificate=Certificate.load(folder.certificate_path),
+        certificate=from_plain(
+            Certificate, folder.read_kept(folder.certificate_path), folder.certificate_path.name
+        ),
         prior=prior,
         posterior=found,
         evaluation=folder.load("evaluate", Evaluated),

@@ -20,7 +20,7 @@ from surestep.goal import reached
 from surestep.progress import Reporter, Silence
 from surestep.rule import Rule
 from surestep.split import TrainSet
-from surestep.stages.sample import Sampled, weighed_risks
+from surestep.stages.sample import Sampled, mean_square, weighed_risks
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
 from surestep.tiles import Alone, Crew, Seen, Work, observe_all
@@ -158,7 +158,7 @@ def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified
     final, threshold = evidence.losses[:, :, -1], evidence.thresholds
     good = reached(final, threshold)
     risks = weighed_risks(final, threshold, prior.probabilities, plan.bounded)
-    moments = np.mean(np.where(good, threshold**2, 0.0), axis=1) / prior.probabilities**2
+    moments = mean_square(threshold, good) / prior.probabilities**2
     moments = moments if plan.bounded else np.ones(len(risks))
     lambdas = np.array(plan.lambdas)
     family = sublevel_family(prior.log_prior, risks, moments, plan.train_size)

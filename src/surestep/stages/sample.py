@@ -385,4 +385,14 @@ def sublevel_risks(
 ) -> Float[np.ndarray, " sample"]:
     """Empirical sublevel risks: mean loss over instances that reach the goal, over p."""
     good = reached(losses, threshold)
-    return np.mean(np.where(good, losses, 0.0), axis=1) / probabilities
+    # Sums beyond the largest number are infinite, and so is the bound that rests on them.
+    with np.errstate(over="ignore"):
+        return np.mean(np.where(good, losses, 0.0), axis=1) / probabilities
+
+
+def mean_square(
+    threshold: Float[np.ndarray, " instance"], good: Bool[np.ndarray, "sample instance"]
+) -> Float[np.ndarray, " sample"]:
+    """The mean square of the goal where it is reached; infinite beyond the largest number."""
+    with np.errstate(over="ignore"):
+        return np.mean(np.where(good, threshold**2, 0.0), axis=1)

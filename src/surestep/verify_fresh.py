@@ -1,0 +1,110 @@
+"""Verification of the certificates that a run was given later, on fresh instances."""
+
+import dataclasses
+from typing import Any
+
+from surestep.certificate import Certificate
+from surestep.config import RunConfig
+from surestep.errors import ConfigurationError
+from surestep.experiment import Experiment
+from surestep.recertify import (
+    Charge,
+    deployed_sample,
+    read_charges,
+    require_fresh,
+    set_hashes,
+    spent_on,
+    stored_instances,
+)
+from surestep.split import Split, TrainSet
+from surestep.stages.certify import Certified
+from surestep.stages.sample import Sampled
+from surestep.store import RunFolder
+from surestep.verify import Check, Finished, checks_of, read_plan
+
+OWN = "run"
+"""The name of a run's own certificate among the charges."""
+
+
+def verify_fresh(
+    folder: RunFolder,
+    config: RunConfig[Any],
+    experiment: Experiment,
+    rerun: int = 0,
+    seed: int | None = None,
+) -> list[Check]:
+    """Recompute every certificate in a run's folder `certificates`, as `verify` does its own.
+
+    - Its instances, which are kept beside it, are those that it was charged for, are different,
+      and trained or chose nothing.
+    - What earlier certificates cost that saw some of them is in its plan.
+    """
+    charges = read_charges(folder)
+    later = {charge.certificate: charge for charge in charges if charge.certificate != OWN}
+    place = folder.path / "certificates"
+    there = {path.name for path in place.iterdir() if path.is_dir()} if place.is_dir() else set()
+    checks = [
+        Check(f"certificate {name}", False, "was not charged to the run's budget")
+        for name in sorted(there - set(later))
+    ]
+    if not later:
+        return checks
+    split = Split.draw(experiment.problem, config.sizes, config.seed)
+    for number, charge in enumerate(charges):
+        if charge.certificate != OWN:
+            found = _one(folder, config, experiment, split, charge, charges[:number], rerun, seed)
+            checks += [
+                dataclasses.replace(check, name=f"certificate {charge.certificate}: {check.name}")
+                for check in found
+            ]
+    return checks
+
+
+def _one(
+    folder: RunFolder,
+    config: RunConfig[Any],
+    experiment: Experiment,
+    split: Split,
+    charge: Charge,
+    before: list[Charge],
+    rerun: int,
+    seed: int | None,
+) -> list[Check]:
+    place = folder.path / "certificates" / charge.certificate
+    if not charge.certificate.isdecimal():
+        return [Check("its name", False, "is no number")]
+    if not (place / "certificate.json").exists():
+        return [Check("it was begun and is not finished", True, "it states nothing yet")]
+    train = stored_instances(experiment.problem, place)
+    if train is None:
+        return [Check("not recomputed", True, "its instances lie in files outside the run")]
+    plan, prior = read_plan(place / "plan.json"), folder.load("sample", Sampled)
+    deployed = len(plan.log_prior) == 1 < len(prior.hypers)
+    if deployed:
+        prior = prior.only(deployed_sample(folder))
+    run = Finished(
+        dataclasses.replace(
+            config, certify=dataclasses.replace(config.certify, epsilon=charge.epsilon)
+        ),
+        experiment,
+        dataclasses.replace(split, train=train),
+        plan,
+        prior,
+        RunFolder(place).load("certify", Certified),
+        Certificate.load(place / "certificate.json"),
+        spent_on(charge.instances, before),
+    )
+    return [*_instances(split, train, charge, deployed), *checks_of(run, rerun, seed)]
+
+
+def _instances(split: Split, train: TrainSet, charge: Charge, deployed: bool) -> list[Check]:
+    charged = set_hashes(train) == charge.instances
+    try:
+        require_fresh(split, train, deployed)
+        reason = ""
+    except ConfigurationError as error:
+        reason = str(error)
+    return [
+        Check("its instances are those it was charged for", charged, "" if charged else "others"),
+        Check("its instances are fresh", not reason, reason),
+    ]
