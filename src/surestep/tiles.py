@@ -41,11 +41,9 @@ class Cuts:
 
     @classmethod
     def of(cls, size: int, block: int) -> "Cuts":
-        """Runs of about `LENGTH`: whole blocks, unless the set is a single run."""
-        number = -(-size // LENGTH)
-        if number == 1:
-            return cls(size, size)
-        return cls(size, -(-size // number // block) * block)
+        """Runs of about `LENGTH`, or of a block where that is more, as equal as can be."""
+        number = -(-size // max(LENGTH, block))
+        return cls(size, -(-size // number))
 
     @property
     def number(self) -> int:
