@@ -5,6 +5,7 @@ import html
 import json
 import math
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from outcome import ACCURACIES, CONFIG, HORIZON, STATUS, TEST
 from surestep.certificate import Certificate, rounded_down, rounded_up
 from surestep.errors import RunFolderError
 from surestep.goal import Goal
+from surestep.records import from_plain, to_json
 from surestep.report import run_figures, write_report
 from surestep.report.certified import certified_panel, certified_quantiles, observed_quantile
 from surestep.report.figures import Band, Bars, Dash, Field, Line, Mark, Panel
@@ -123,6 +125,63 @@ def test_pictures_that_are_too_large_are_named_and_others_ignored(folder, tmp_pa
     shown = write_page(LEARNED, folder, figures, {"large": large, "t": text}).read_text()
     assert "large.png is too large for this page" in words(shown)
     assert "data:image" not in shown and "text.txt" not in shown
+
+
+HOSTILE = "\"'><script>steal()</script><img src=//a.b/x onerror=steal()></style><!--{{ 7*7 }}]]>"
+
+
+def hostile(value: Any) -> Any:
+    """The same with every text followed by one that would break out, names of fields apart."""
+    if isinstance(value, dict):
+        return {key: hostile(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [hostile(inner) for inner in value]
+    words = ("inf", "-inf", "nan")
+    return value + HOSTILE if isinstance(value, str) and value not in words else value
+
+
+class Tags(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_nothing_that_a_stranger_wrote_becomes_markup(folder):
+    plain = json.loads(to_json(LEARNED.certificate))
+    statements = [entry | {"name": kept["name"]} for entry, kept in
+                  zip(hostile(plain["statements"]), plain["statements"], strict=True)]  # fmt: skip
+    certificate = from_plain(Certificate, hostile(plain) | {"statements": statements})
+    evaluation = LEARNED.evaluation
+    learned = dataclasses.replace(
+        LEARNED,
+        certificate=certificate,
+        evaluation=dataclasses.replace(
+            evaluation,
+            solvers=[evaluation.solvers[0], *hostile(evaluation.solvers[1:])],
+            external=hostile(evaluation.external),
+        ),
+    )
+    status = {f"{name}{HOSTILE}": hostile(facts) for name, facts in STATUS.items()}
+    status |= {"made_with": {"environments": [{f"jax{HOSTILE}": HOSTILE}]}}
+    config = {f"{name}{HOSTILE}": hostile(value) for name, value in CONFIG.items()} | {
+        "problem": {"file": f"/home/{HOSTILE}/x.py:y"}, "name": HOSTILE,
+    }  # fmt: skip
+    shown = render_page(learned, config, status, run_figures(learned, folder), [])
+    assert shown.count(html.escape("<script>steal()")) > 20
+    tags = Tags()
+    tags.feed(shown)
+    assert [tag for tag, _ in tags.found].count("script") == 1
+    assert "{{" not in shown.replace(html.escape(HOSTILE), "").replace("{{ 7*7 }}", "")
+    for tag, attributes in tags.found:
+        assert tag not in ("iframe", "object", "embed", "base", "form"), tag
+        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
+        for name in ("src", "href"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, attributes)
 
 
 def test_a_configuration_that_cannot_be_read_is_refused(tmp_path):

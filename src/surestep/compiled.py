@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import stat
+import sys
 import warnings
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def _users_own() -> Path:
 
 def _machine() -> str:
     """A name for this kind of processor: a program for another may use instructions it lacks."""
-    facts = [platform.machine(), platform.processor(), platform.system()]
+    facts = [platform.machine(), platform.processor(), sys.platform]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         facts += [line for line in lines if line.startswith(("model name", "flags", "Features"))][
