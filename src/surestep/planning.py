@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import rankdata
 
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.family import geometric_lambdas
@@ -270,6 +269,8 @@ def favourite(prior: Sampled, nonnegative: bool = True) -> int:
     """
     misses = np.sum(~reached(prior.prior_losses, prior.prior_thresholds), axis=1)
     if not nonnegative:
+        from scipy.stats import rankdata  # noqa: PLC0415  (slow to import, seldom needed)
+
         ranks = rankdata(prior.prior_losses, method="min", axis=0).mean(axis=1)
         return int(np.argmin(misses + (ranks - 1) / len(ranks)))
     sizes = np.mean(np.log10(np.clip(prior.prior_losses, 1e-30, 1e30)), axis=1)

@@ -14,13 +14,12 @@ import os
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
-import xarray
 
 from surestep.errors import RunFolderError
 from surestep.files import parse_json, require_plain, write_bytes, write_text
@@ -31,6 +30,9 @@ __all__ = ["Checkpoint", "FileCheckpoint", "NoCheckpoint", "RunFolder", "axes", 
            "write_arrays", "write_bytes", "write_text"]  # fmt: skip
 
 log = logging.getLogger("surestep")
+
+if TYPE_CHECKING:
+    import xarray
 
 SCHEMA = 1
 LARGEST_HEADER = 16 * 2**20
@@ -284,8 +286,10 @@ class RunFolder:
             values[name] = from_plain(hints[name], facts[name], f"{stage}.{name}")
         return kind(**values)
 
-    def dataset(self, stage: str) -> xarray.Dataset:
+    def dataset(self, stage: str) -> "xarray.Dataset":
         """A stage's arrays with the names of their axes."""
+        import xarray  # noqa: PLC0415  (pandas comes with it, which takes half a second)
+
         path = self._result_path(stage)
         arrays, metadata = read_arrays(path)
         names = parse_json(metadata.get("axes", ""), path)

@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
-from scipy import optimize
 
 from surestep.bounds.logarithms import log_sum_exp
 from surestep.errors import ConfigurationError
@@ -130,6 +129,8 @@ class Family:
         interval for every data set. The interval is covered by `pieces` of equal length, by
         default as many as make the price smallest.
         """
+        from scipy import optimize  # noqa: PLC0415  (slow to import)
+
         if not (0 < low < high and np.isfinite(high) and lipschitz >= 0):
             raise ConfigurationError(
                 "an interval of lambda needs 0 < low < high and a Lipschitz constant of at least 0"
