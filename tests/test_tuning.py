@@ -6,8 +6,10 @@ import pytest
 from catalogue import MATRIX, PROBLEMS
 from surestep.errors import ConfigurationError
 from surestep.rules import GradientDescent, HeavyBall
+from surestep.rules.safeguarded import SafeguardSettings
 from surestep.split import PriorSet
-from surestep.tuning import Family, TuningSettings, mean_losses, tuned
+from surestep.tuning import GUARDS, Family, TuningSettings, mean_losses, tuned, tuned_guard
+from tiny import SPLIT, TASK, changed
 
 REGRESSION = PROBLEMS["regression"]
 DATA = PriorSet.draw(REGRESSION.problem, 6, 0)
@@ -86,3 +88,30 @@ def test_only_as_many_instances_as_asked_for_decide():
 def test_ranges_without_an_inside_are_refused(settings):
     with pytest.raises(ConfigurationError, match=r"problem\.step\.(lowest|values)"):
         run(settings)
+
+
+# 1 / L for the worst instance: diagonals squared are at most this.
+TASK_SMOOTHNESS = float(np.max(np.asarray(SPLIT.prior.thetas.diagonal) ** 2))
+
+
+def guard_of(rule, *choices):
+    task = changed(TASK, horizon=12)
+    careful = GradientDescent(0.5 / TASK_SMOOTHNESS)
+    return tuned_guard(rule, careful, task, SPLIT.prior, choices or GUARDS[:2])
+
+
+def test_a_rule_that_blows_up_wants_a_narrow_safeguard_and_a_good_one_none():
+    patient, narrow = SafeguardSettings(1e12, 100), SafeguardSettings(2.0, 100)
+    wild = GradientDescent(2.5 / TASK_SMOOTHNESS)
+    assert guard_of(wild, patient, narrow) == narrow
+    # Where none of them ever acts, the first one counts.
+    good = GradientDescent(1 / TASK_SMOOTHNESS)
+    assert guard_of(good, patient, narrow) == patient
+    assert guard_of(good) == GUARDS[0]
+
+
+def test_safeguards_that_cannot_work_are_refused():
+    with pytest.raises(ConfigurationError, match="factor"):
+        guard_of(GradientDescent(0.1), SafeguardSettings(0.5, 10))
+    with pytest.raises(ConfigurationError, match="no safeguard to choose from"):
+        tuned_guard(GradientDescent(0.1), GradientDescent(0.1), TASK, SPLIT.prior, ())

@@ -1,7 +1,10 @@
-"""Tuning: an opponent's one number, chosen on the prior set, so that the comparison is fair."""
+"""Tuning: numbers that are chosen on the prior set.
+
+An opponent's, so that the comparison is fair, and a safeguard's.
+"""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -13,10 +16,21 @@ from surestep.errors import ConfigurationError
 from surestep.problem import Problem, Theta, instance, working_precision
 from surestep.rollout import losses_at
 from surestep.rule import Rule
+from surestep.rules.safeguarded import SafeguardSettings
 from surestep.split import PriorSet
+from surestep.task import Task
+from surestep.training import merit
 
 Family = Callable[[Scalar], Rule]
 """Rules that differ in one number: `Adam`, as a function of its learning rate, is one."""
+
+
+GUARDS = tuple(
+    SafeguardSettings(factor, patience)
+    for patience in (100, 30, 10)
+    for factor in (1000.0, 100.0, 10.0)
+)
+"""Safeguards to choose from, the most trusting first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +117,28 @@ def mean_losses(
         together = max(1, block // size)
         means = _mean_losses(family, grid, problem, thetas, horizon, block, together)
         return np.asarray(means, np.float64)
+
+
+def tuned_guard(
+    rule: Rule,
+    fallback: Rule,
+    task: Task,
+    data: PriorSet,
+    choices: Sequence[SafeguardSettings] = GUARDS,
+) -> SafeguardSettings:
+    """The safeguard around a trained rule that does best on the prior set.
+
+    Of equally good ones the first counts, which by default trusts the rule for the longest. Every
+    choice is a program of its own, so this takes seconds. Build the run's rule with the outcome, or
+    give it to the next run as `--guard.factor` and `--guard.patience`.
+    """
+    if not choices:
+        raise ConfigurationError("there is no safeguard to choose from")
+    for choice in choices:
+        choice.validate()
+    with working_precision(task.problem):
+        merits = [merit(task, choice.around(rule, fallback), data) for choice in choices]
+    return choices[int(np.argmin(merits))]
 
 
 @eqx.filter_jit
