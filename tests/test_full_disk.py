@@ -13,6 +13,7 @@ import pytest
 import surestep
 from surestep.cli import main
 from surestep.errors import RunFolderError
+from surestep.files import exclusive
 from surestep.kept import Kept
 from surestep.stages import certify as certify_module
 from surestep.store import FileCheckpoint, RunFolder, write_text
@@ -74,6 +75,10 @@ def test_a_full_disk_is_an_exit_code_and_a_reason(tmp_path, monkeypatch, capsys)
         assert main(["monitor", str(state)]) == 4
     assert "surestep: cannot write" in capsys.readouterr().err
     assert state.read_bytes() == before
+    # One at a time, or each would forget what the other has seen.
+    with exclusive(tmp_path / ".state.json.lock", state):
+        assert main(["monitor", str(state)]) == 4
+    assert "another process is working" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no place that cannot be written")

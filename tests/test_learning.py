@@ -1,5 +1,6 @@
 """The whole procedure from Python: what is refused, what is resumed, what is handed back."""
 
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -123,6 +124,20 @@ def test_an_interruption_between_result_and_note_is_mended(folder):
     folder.mark("certify", state="running")
     learn(SMALL, bowl(), folder)
     assert folder.status()["certify"]["state"] == "done"
+
+
+def test_a_damaged_result_is_refused_and_computed_again(folder, tmp_path):
+    shutil.copytree(folder.path, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    path = run.path / "certify.safetensors"
+    wanted = path.read_bytes()
+    path.write_bytes(wanted[:-1] + bytes([wanted[-1] ^ 1]))
+    with pytest.raises(RunFolderError, match=r"certify\.safetensors is damaged.*Remove the file"):
+        learn(SMALL, bowl(), run)
+    path.unlink()
+    learn(SMALL, bowl(), run)
+    assert path.read_bytes() == wanted
+    assert run.certificate_path.read_bytes() == folder.certificate_path.read_bytes()
 
 
 class Clock:

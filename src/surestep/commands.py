@@ -11,6 +11,7 @@ from surestep.audit import FAMILIES, Outcome, audit, violations
 from surestep.bounds.sizes import best_failure, needed_size
 from surestep.certificate import Certificate
 from surestep.errors import ConfigurationError, VerificationError
+from surestep.files import exclusive
 from surestep.gallery import FIGURES
 from surestep.gallery.experiments import experiments
 from surestep.hosts import Leader
@@ -224,15 +225,22 @@ def write_run_table(folder: Path, out: Path) -> None:
 
 def watch(state: Path, failure: float | None, delta: float) -> None:
     """Feed a monitor with outcomes from standard input, one a line."""
+    if failure is None and not state.exists():
+        raise ConfigurationError(f"{state} is new: say which failure probability is certified")
+    # Two that feed one state would each forget what the other has seen.
+    with exclusive(state.with_name(f".{state.name}.lock"), state):
+        _feed(state, failure, delta)
+
+
+def _feed(state: Path, failure: float | None, delta: float) -> None:
     if state.exists():
         monitor = Monitor.load(state)
         if failure not in (None, monitor.failure):
             raise ConfigurationError(
                 f"{state} watches a failure probability of {monitor.failure:g}, not {failure:g}"
             )
-    elif failure is None:
-        raise ConfigurationError(f"{state} is new: say which failure probability is certified")
     else:
+        assert failure is not None
         monitor = Monitor(failure, delta)
     try:
         outcomes = [float(line) for line in sys.stdin.read().split()]

@@ -7,9 +7,11 @@ the old file or the new one.
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,24 @@ def write_bytes(path: Path, content: bytes, previous: Path | None = None) -> Non
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise RunFolderError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def exclusive(lock: Path, where: Path) -> Iterator[None]:
+    """Keep other processes out that ask for the same lock; they are told where someone works."""
+    # Never through a link, never waiting, and what may be there is left as it is.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, flags, 0o666)
+    except OSError as error:
+        raise RunFolderError(f"{where} cannot be written: {error.strerror or error}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunFolderError(f"another process is working in {where}") from error
+        yield
 
 
 def _settle(folder: Path) -> None:

@@ -319,7 +319,12 @@ def _kept(
         return compute(NoCheckpoint())
     if folder.has(name):
         report.say(f"{name}: found in {folder.path}")
-        result = folder.load(name, kind)
+        try:
+            result = folder.load(name, kind)
+        except RunFolderError as error:
+            raise RunFolderError(
+                f"{error}. Remove the file, and the same command computes it again"
+            ) from error
         if folder.status().get(name, {}).get("state") != "done":
             # Interrupted between the result and the note that it is there.
             folder.save(name, result)

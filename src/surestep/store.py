@@ -6,7 +6,6 @@ Arrays are safetensors, facts are JSON: opening a folder from a stranger runs no
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import logging
@@ -22,7 +21,7 @@ import safetensors
 import safetensors.numpy
 
 from surestep.errors import RunFolderError
-from surestep.files import parse_json, require_plain, write_bytes, write_text
+from surestep.files import exclusive, parse_json, require_plain, write_bytes, write_text
 from surestep.kept import Kept
 from surestep.records import from_plain, to_json, to_plain
 
@@ -210,18 +209,7 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out of the folder for as long as this lasts."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.fdopen(os.open(self.path / ".lock", flags, 0o666), "rb")
-        except OSError as error:
-            reason = error.strerror or error
-            raise RunFolderError(f"{self.path} cannot be written: {reason}") from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RunFolderError(f"another process is working in {self.path}") from error
+        with exclusive(self.path / ".lock", self.path):
             self._require_no_way_out()
             for left in self.path.rglob(".*.new"):
                 # Of a process that was killed while it wrote; nobody else is at work here.
