@@ -36,7 +36,7 @@ docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.base
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/surestep bench --out build/bench
 	$(BIN)/python benchmarks/tightness.py
 
 format: $(VENV)/.dev
