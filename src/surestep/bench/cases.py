@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from surestep.bench.measure import Call
@@ -102,9 +103,14 @@ def setting(dimension: int = DIMENSION) -> Setting:
 
 
 def split_instances(size: int) -> Prepared:
-    """Drawing a data set."""
+    """Drawing a large train set, a part at a time."""
     problem = setting().problem
-    return Prepared(lambda: TestSet.draw(problem, size, 0).thetas)
+
+    def drawn() -> None:
+        for part in TrainSet.draw(problem, size, 0).parts():
+            jax.block_until_ready(part)
+
+    return Prepared(drawn)
 
 
 def _imitated(dimension: int, steps: int) -> Prepared:
@@ -256,13 +262,13 @@ def solve_iterations(size: int) -> Prepared:
 
 
 CASES = (
-    Case("split", "instances", (16384, 32768, 65536, 131072), split_instances, 1.0),
+    Case("split", "instances", (8192, 16384, 32768, 65536), split_instances, 1.0),
     Case("imitate", "steps", (2000, 4000, 8000, 16000), imitate_steps, 1.0),
     Case("imitate", "dimension", (400, 800, 1600, 3200), imitate_dimension),
-    Case("locate", "steps", (8000, 16000, 32000, 64000), locate_steps, 1.0),
+    Case("locate", "steps", (4000, 8000, 16000, 32000), locate_steps, 1.0),
     Case("locate", "instances", (64, 256, 1024, 4096), locate_instances, 0.0),
     Case("locate", "dimension", (400, 800, 1600, 3200), locate_dimension),
-    Case("sample", "samples", (8, 16, 32, 64), sample_samples, 1.0),
+    Case("sample", "samples", (4, 8, 16, 32), sample_samples, 1.0),
     Case("sample", "iterations", (200, 400, 800, 1600), sample_iterations, 1.0),
     Case("certify", "instances", (512, 1024, 2048, 4096, 8192), certify_instances, 1.0),
     Case("certify", "samples", (2, 4, 8, 16, 32), certify_samples, 1.0),
