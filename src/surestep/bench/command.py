@@ -6,13 +6,14 @@ from pathlib import Path
 from surestep.bench.compare import compare, differences, slower
 from surestep.bench.page import write_page
 from surestep.bench.records import load_suite, save_suite
-from surestep.bench.suite import run_suite
+from surestep.bench.suite import require_parts, run_suite
 from surestep.errors import RunFolderError, VerificationError
 from surestep.progress import Reporter
 
 
 def run_benchmarks(only: Sequence[str], quick: bool, out: Path, report: Reporter) -> None:
     """Measure, and write `bench.json` and the page `benchmarks.md` with its figures."""
+    require_parts(only)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -57,7 +57,7 @@ def spell(call: Call, repeats: int) -> Spell:
 
 def _repeats(call: Call) -> int:
     jax.block_until_ready(call())
-    once = spell(call, 1).processor
+    once = spell(call, 1).seconds
     return max(1, math.ceil(LEAST / max(once, 1e-6)))
 
 

@@ -28,9 +28,7 @@ def run_suite(
     A quick run has smaller sizes and fewer rounds; its file compares with that of another quick
     run.
     """
-    for part in only:
-        if part not in PARTS:
-            raise ConfigurationError(unknown("part of the benchmarks", part, PARTS))
+    require_parts(only)
     report, chosen, rounds = report or Silence(), set(only or PARTS), 3 if quick else 5
     made_with = machine_facts(quick)
     measured: list[Measured] = []
@@ -54,6 +52,13 @@ def run_suite(
     peaks, temporaries = _memory(quick, report) if "memory" in chosen else ([], [])
     contests, stages = hold_contest(quick, report) if "learned" in chosen else ([], [])
     return Suite(SCHEMA, made_with, measured, speeds, peaks, temporaries, contests, stages, notes)
+
+
+def require_parts(only: Collection[str]) -> None:
+    """Refuse a name that is none of a part."""
+    for part in only:
+        if part not in PARTS:
+            raise ConfigurationError(unknown("part of the benchmarks", part, PARTS))
 
 
 def measure_case(case: Case, sizes: tuple[int, ...], rounds: int) -> list[Measured]:
