@@ -172,7 +172,7 @@ def sample_samples(size: int) -> Prepared:
 
 def sample_iterations(size: int) -> Prepared:
     """Sampling with some horizon."""
-    return _sampled(2, 256, size)
+    return _sampled(2, 64, size)
 
 
 def _rollouts(rule: Rule, task: Task, data: TrainSet) -> Callable[[], int]:
