@@ -20,6 +20,9 @@ from surestep.stages.population import PopulationSettings
 from surestep.stages.sample import SampleSettings
 from surestep.store import RunFolder
 
+ORDER = ("imitate", "locate", "sample", "certify", "evaluate", "report")
+"""The stages of a run, as data flows."""
+
 SMALL = dataclasses.replace(
     BEST,
     preset="best, small",
@@ -61,10 +64,11 @@ def hold_contest(quick: bool, report: Reporter) -> tuple[list[Contest], list[Sta
         write_report(learned, folder)
         seconds = {"report": time.monotonic() - began}
         status = folder.status()
-    stages = {name: facts["seconds"] for name, facts in status.items() if "seconds" in facts}
+    seconds |= {name: facts["seconds"] for name, facts in status.items() if "seconds" in facts}
     times = [
-        StageTime(config.name, config.preset, stage, taken)
-        for stage, taken in (stages | seconds).items()
+        StageTime(config.name, config.preset, stage, seconds[stage])
+        for stage in ORDER
+        if stage in seconds
     ]
     return contests(config, learned.evaluation), times
 

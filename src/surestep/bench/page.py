@@ -12,6 +12,9 @@ from surestep.report.figures import Figure, Line, Panel, Points
 from surestep.stages.evaluate import LEARNED
 from surestep.store import write_text
 
+# There are six colours: the last two stages get those of the first two, whose panels they do not
+# share.
+_COLOURED = ("imitate", "statements", "locate", "certify", "evaluate", "solve", "sample", "split")
 WITHIN = 0.1
 """How near a fitted exponent must be to the one that is promised."""
 
@@ -66,12 +69,10 @@ def exponent(points: Sequence[Measured]) -> Exponent:
 def scaling(suite: Suite) -> Figure:
     """Times over sizes with the fitted power laws, a panel for each axis."""
     panels: dict[str, Panel] = {}
-    names: list[str] = []
     for stage, axis, points in groups(suite):
         panel = panels.setdefault(
             axis, Panel(f"by {axis}", axis, "processor time in seconds", "log", "log")
         )
-        names.append(stage)
         sizes = [float(one.size) for one in points]
         label, best = stage, [one.best for one in points]
         if len(set(sizes)) > 2:
@@ -81,7 +82,9 @@ def scaling(suite: Suite) -> Figure:
             panel.lines.append(Line("", stage, ends, [found.at(size) for size in ends], "dashed"))
         panel.points.append(Points(label, stage, sizes, best, 5.0))
     title = "Least processor time, and fitted exponents with their 95 % margins"
-    return Figure("bench-scaling", title, list(dict.fromkeys(names)), list(panels.values()))
+    others = (stage for stage, _, _ in groups(suite))
+    coloured = list(dict.fromkeys([*_COLOURED, *others]))
+    return Figure("bench-scaling", title, coloured, list(panels.values()))
 
 
 def memory(suite: Suite) -> Figure:
