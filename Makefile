@@ -36,7 +36,7 @@ docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.base
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/surestep bench --out build/bench
 	$(BIN)/python benchmarks/tightness.py
 
 # A million files that are almost right, and a run that is killed 300 times (docs/safety.md).

@@ -63,6 +63,10 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       one of the paper's small figures: estimation, sampling, choices, experiments
   surestep table DIR [--out FILE.parquet|FILE.csv]
       the evaluation of a run as a table: a row for each solver, instance and iteration
+  surestep bench [--quick] [--only PART ...] [--out DIR]
+      how long every stage takes, how that grows, and how much of the machine it uses
+  surestep bench --compare OLD.json NEW.json
+      what has become slower by more than noise explains (exit code 5)
   surestep monitor STATE.json [--failure P] [--delta D] < OUTCOMES
       is a certified failure probability still credible? fed every outcome, 0 or 1, line by line
 
@@ -72,8 +76,9 @@ given the same command and one of
   --coordinator HOST:PORT --processes N --process I        elsewhere; process 0 writes the folder
 
 Exit codes: 0 done; 2 wrong input; 3 no rule met the success constraint (no certificate);
-4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, or an alarm;
-6 another process of the run is lost; 130 interrupted (after both, the same command goes on).
+4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, an alarm,
+or a benchmark that is slower beyond noise; 6 another process of the run is lost; 130 interrupted
+(after both, the same command goes on).
 """
 
 
@@ -94,6 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
         "audit": _audit,
         "figure": _figure,
         "table": _table,
+        "bench": _bench,
         "monitor": _monitor,
     }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -411,6 +417,24 @@ def _table(arguments: list[str]) -> int:
     from surestep.commands import write_run_table  # noqa: PLC0415
 
     write_run_table(given.folder, given.out or given.folder / "table.parquet")
+    return 0
+
+
+def _bench(arguments: list[str]) -> int:
+    parser = _Parser(prog="surestep bench", allow_abbrev=False)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer rounds")
+    parser.add_argument("--only", nargs="+", metavar="PART", help="stages, speed, memory, learned")
+    parser.add_argument("--out", type=Path, help="where results and page go (bench)")
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"), help="two files")
+    given = parser.parse_args(arguments)
+    if given.compare and (given.quick or given.only or given.out):
+        raise ConfigurationError("--compare measures nothing: it goes with no other option")
+    from surestep.bench.command import compare_benchmarks, run_benchmarks  # noqa: PLC0415
+
+    if given.compare:
+        compare_benchmarks(*given.compare)
+    else:
+        run_benchmarks(given.only or (), given.quick, given.out or Path("bench"), _reporter())
     return 0
 
 
