@@ -58,6 +58,7 @@ def test_a_power_law_is_found_exactly():
     assert found.margin < 1e-7
     assert found.at(50) == pytest.approx(3e-5 * 50**1.25)
     assert str(Exponent(1.004, 0.031, 1.0)) == "1.00 ± 0.03"
+    assert str(Exponent(-0.004, 0.031, 1.0)) == "0.00 ± 0.03"
 
 
 def test_the_margin_of_an_exponent_covers_as_often_as_it_says():
