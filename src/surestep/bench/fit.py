@@ -22,7 +22,8 @@ class Exponent:
     """The fitted time at size 1."""
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} ± {self.margin:.2f}"
+        # What rounds to zero has no sign.
+        return f"{round(self.value, 2) + 0.0:.2f} ± {self.margin:.2f}"
 
     def at(self, size: float) -> float:
         """The fitted time at a size."""

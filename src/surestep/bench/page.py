@@ -138,6 +138,7 @@ def _speeds(suite: Suite) -> list[str]:
             one.name,
             one.precision,
             _seconds(one.each) + f" a {one.unit}",
+            _seconds(min(one.seconds) / one.units),
             _share(one.product_share),
             _share(one.program_share),
             "" if math.isnan(one.times_numpy) else f"{one.times_numpy:.1f}",
@@ -145,13 +146,14 @@ def _speeds(suite: Suite) -> list[str]:
         ]
         for one in suite.speeds
     ]
-    head = ("", "precision", "processor time", "products", "program", "times NumPy", "aim")
+    head = ("", "precision", "processor time", "clock", "products", "program", "times NumPy", "aim")
     return [
         "## Hot paths",
         f"Large matrix products run at {told}, per second of processor time. *Products* is the "
         "share of that rate which rollouts reach if only their matrix products and convolutions "
         "are counted, from the shapes in the trace; *program* counts every operation that XLA's "
-        "cost analysis of the compiled iteration knows.",
+        "cost analysis of the compiled iteration knows. On several cores processor time is that "
+        "of all threads together.",
         "",
         *table(head, rows, 2),
     ]
