@@ -17,15 +17,16 @@ import numpy as np
 import pytest
 
 from surestep.cli import main
-from surestep.errors import ConfigurationError
-from surestep.hosts import Joining, pack_seen, pack_work, unpack_job, unpack_seen
-from surestep.recertify import certify_again, read_charges
+from surestep.errors import ConfigurationError, HostError
+from surestep.hosts import Joining, _expected, pack_seen, pack_work, unpack_job, unpack_seen
+from surestep.recertify import OWN, certify_again, charge, read_charges
 from surestep.records import to_json
 from surestep.rule import hyper_of, with_hyper
 from surestep.split import TrainSet
 from surestep.stages.sample import Sampled
 from surestep.store import RunFolder, write_text
 from surestep.tiles import Seen, Work
+from surestep.workers import Workbench, subject_of
 from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK
 
 SIZE = 1500
@@ -64,6 +65,7 @@ def run(tmp_path_factory):
         Sampled.given(hypers, np.full(3, 0.9), losses, thresholds, np.log(np.full(3, 1 / 3))),
     )
     write_text(folder.config_path, to_json(CONFIG))
+    charge(folder, OWN, 0.05, SPLIT.train)
     return folder
 
 
@@ -131,7 +133,7 @@ def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
             if "the first is done" in line:
                 break
         # Not a bit differs, whoever computed a tile, and on how many devices.
-        same_certificate(run, alone, 0)
+        same_certificate(run, alone, 1)
         worker.kill()
         time.sleep(1.5 * PATIENCE)
         leader.stdin.write("go on\n")
@@ -140,7 +142,7 @@ def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
         assert leader.returncode == 6
     assert "process 1 of 2 has given no sign of life for 4 s" in said
     assert "the same command goes on" in said and "Traceback" not in said
-    assert not (run.path / "certificates" / "1" / "certificate.json").exists()
+    assert not (run.path / "certificates" / "2" / "certificate.json").exists()
     # One process alone goes on: what process 0 had done is not done again.
     checked, seen = Work.checked, []
 
@@ -151,8 +153,8 @@ def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
     monkeypatch.setattr(Work, "checked", counted)
     certify_again(run, CONFIG, EXPERIMENT, TrainSet.draw(PROBLEM, SIZE, 778), 0.05)
     assert len([tile for name, tile in seen if not name]) < 6
-    same_certificate(run, alone, 1)
-    assert len(read_charges(run)) == 2
+    same_certificate(run, alone, 2)
+    assert len(read_charges(run)) == 3
 
 
 def test_works_and_results_survive_the_way_between_processes():
@@ -198,3 +200,20 @@ def test_what_is_not_said_is_left_to_detection():
     Joining().validate()
     with pytest.raises(ConfigurationError, match="go together"):
         Joining(process=1).validate()
+
+
+def test_a_worker_runs_no_file_that_its_own_command_does_not_name():
+    subject = subject_of(CONFIG, own_file="theirs.py:problem")
+    for given in ([], ["run", "mine.py"], ["--problem=mine.py"]):
+        with pytest.raises(HostError, match=r"named the file theirs\.py:problem, which"):
+            Workbench(subject, given)
+
+
+def test_what_is_no_tile_of_the_work_is_refused():
+    work = TASK.work(RULE, SPLIT.train, (0, 7), (0.1,))
+    fits = Seen(np.zeros((64, 2)), np.zeros((64, 1)), np.zeros((64, 0)))
+    assert _expected(work, 0, fits) == (0, fits)
+    short = fits._replace(losses=np.zeros((63, 2)))
+    for tile, seen in ((0, short), (1, fits), (-1, fits)):
+        with pytest.raises(HostError, match="no tile of this work"):
+            _expected(work, tile, seen)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +16,11 @@ from surestep.claims import Plan
 from surestep.errors import ConfigurationError
 from surestep.goal import Goal
 from surestep.own.auto import decrease_goal
-from surestep.problem import Problem
+from surestep.problem import Problem, draw
+from surestep.randomness import named_key
 from surestep.records import from_plain
 from surestep.report import write_report
-from surestep.rollout import rollout, rollouts
+from surestep.rollout import observe, rollout, rollouts
 from surestep.rule import GradientRule, require_fit
 from surestep.rules import Coordinatewise, GradientDescent, Safeguarded
 from surestep.split import Split, SplitSizes
@@ -28,6 +30,7 @@ from surestep.store import RunFolder
 from surestep.trajectory import TrainingSettings
 from surestep.verify import _close_anywhere, verify
 from tiny import CONFIG, changed
+from tiny import PROBLEM as TINY_PROBLEM
 
 
 def sample(key):
@@ -217,3 +220,27 @@ def test_decreases_are_measured_in_the_unit_that_asks_for_most():
     assert found.exponent == 0.0
     with pytest.raises(ConfigurationError, match="the start is a solution already"):
         decrease_goal(Seen(np.zeros(3), np.array([-1.0, 0.0, -1.0]), slopes))  # pyright: ignore
+
+
+def test_a_decrease_is_no_goal_where_losses_are_never_negative():
+    with pytest.raises(ConfigurationError, match="take a share of the loss at the start"):
+        Goal(1.0, 0.0, "decrease").require_fit(TINY_PROBLEM)
+
+
+def test_an_infinite_loss_reaches_no_goal_even_if_the_goal_is_infinite():
+    class Overflowing(Problem):
+        nonnegative: ClassVar[bool] = False
+
+        def sample(self, key):
+            return jnp.ones(2)
+
+        def start(self, theta):
+            return jnp.full(2, 1e200)
+
+        def loss(self, x, theta):
+            return jnp.sum(theta * x**2)
+
+    thetas = draw(Overflowing(), 3, named_key(0, "data"))
+    goal = Goal(1.0, 0.0, "decrease")
+    seen = observe(GradientDescent(1e-3), Overflowing(), thetas, (0, 2), jnp.zeros(0), (), 3, goal)
+    assert np.all(np.isinf(seen.losses)) and np.all(np.isinf(seen.hits))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,19 @@ from surestep.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.mapped import ReadInChunks
 from surestep.problem import DrawnInChunks, Problem, as_instances, draw
 from surestep.randomness import named_key
-from surestep.recertify import certify_again, read_charges, read_instances
+from surestep.recertify import (
+    OWN,
+    certify_again,
+    charge,
+    instance_hashes,
+    read_charges,
+    read_instances,
+    set_hashes,
+)
+from surestep.records import to_json
 from surestep.rollout import observe
 from surestep.rule import hyper_of, solver_fingerprint, with_hyper
-from surestep.split import StreamedTrainSet, TrainSet
+from surestep.split import SplitSizes, StreamedTrainSet, TrainSet, _require_room
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
 from surestep.statements import Basis, make_certificate, rigorous_statements
@@ -226,6 +236,7 @@ def run(prior, tmp_path):
     found = certify(plan, TASK, RULE, prior, OPPONENTS, SPLIT.train)
     folder.save("sample", prior)
     make_certificate("tiny", plan, "", found, {}, {}).save(folder.certificate_path)
+    charge(folder, OWN, plan.epsilon, SPLIT.train)
     return folder
 
 
@@ -254,7 +265,7 @@ def test_the_deployed_rule_is_not_certified_by_what_chose_it(run):
     run.certificate_path.unlink()
     with pytest.raises(RunFolderError, match="no deployed rule yet"):
         again(run, TrainSet.draw(PROBLEM, 64, 3), deployed=True)
-    assert read_charges(run) == []
+    assert len(read_charges(run)) == 1
 
 
 def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeypatch):
@@ -270,8 +281,77 @@ def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeyp
     # The instances were opened for all samples; for the deployed one alone they cost again.
     document, place = again(run, train, deployed=True)
     assert document.epsilon == pytest.approx(0.1)
-    assert place.name == "1" and len(read_charges(run)) == 2
+    assert place.name == "2" and len(read_charges(run)) == 3
     # The one for all samples goes on as it was planned, before anything was seen of the instances.
     document, place = again(run, train)
     assert document.epsilon == pytest.approx(0.05)
-    assert place.name == "0" and len(read_charges(run)) == 2
+    assert place.name == "1" and len(read_charges(run)) == 3
+
+
+def test_of_two_that_were_interrupted_each_goes_on(run, monkeypatch):
+    train = TrainSet.draw(PROBLEM, 64, 3)
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("surestep.recertify.certify", stopped)
+        for deployed in (False, True):
+            with pytest.raises(KeyboardInterrupt):
+                again(run, train, deployed=deployed)
+    for deployed, name in ((True, "2"), (False, "1")):
+        document, place = again(run, train, deployed=deployed)
+        assert place.name == name and len(read_charges(run)) == 3
+        assert document.epsilon == pytest.approx(0.05 * int(name))
+
+
+def test_nothing_is_certified_again_before_the_runs_own_certificate_is_paid_for(run):
+    run.kept(run.charges_path).write(to_json({"charges": []}))
+    with pytest.raises(RunFolderError, match="finish the run first"):
+        again(run, TrainSet.draw(PROBLEM, 64, 3))
+
+
+def test_more_instances_than_a_folder_can_account_for_are_refused(run, monkeypatch):
+    monkeypatch.setattr("surestep.recertify.MOST_CHARGED", 100)
+    with pytest.raises(ConfigurationError, match="certified on 100 instances in all"):
+        again(run, TrainSet.draw(PROBLEM, 64, 3))
+
+
+def test_a_large_train_set_needs_no_room():
+    _require_room(PROBLEM, SplitSizes(prior=8, validation=8, train=10**14, test=8))
+    with pytest.raises(ConfigurationError, match="instances"):
+        _require_room(PROBLEM, SplitSizes(prior=10**14, validation=8, train=8, test=8))
+
+
+class Rounded(Problem):
+    """Sums in float32, which round by how many of them are computed side by side."""
+
+    precision: ClassVar[Literal["float32", "float64"]] = "float32"
+
+    def sample(self, key):
+        return jnp.tanh(jnp.ones((37, 23)) / 7 @ jax.random.normal(key, (23,)))
+
+    def start(self, theta):
+        return jnp.zeros_like(theta)
+
+    def loss(self, x, theta):
+        return jnp.sum((x - theta) ** 2)
+
+
+def test_an_instance_has_the_same_bits_however_many_are_drawn():
+    sets = [set_hashes(TrainSet.draw(Rounded(), size, 4)) for size in (3, 100, 777, 4500)]
+    for smaller, larger in itertools.pairwise(sets):
+        assert larger[: len(smaller)] == smaller
+    later = draw(Rounded(), 10, named_key(4, "data", "TrainSet"), first=95)
+    assert instance_hashes(later) == sets[2][95:105]
+
+
+def test_the_same_numbers_in_another_type_are_the_same_instances(tmp_path):
+    whole = np.arange(60, dtype=np.int64).reshape(20, 3)
+    problem = Problem.of(
+        lambda x, theta: jnp.sum((x - theta["b"]) ** 2), np.zeros(3), thetas={"b": whole * 1.0}
+    )
+    np.savez(tmp_path / "whole.npz", b=whole)
+    np.savez(tmp_path / "real.npz", b=whole * 1.0)
+    found = [set_hashes(read_instances(problem, tmp_path / f"{n}.npz")) for n in ("whole", "real")]
+    assert found[0] == found[1]

@@ -14,7 +14,9 @@ from surestep.claims import Plan
 from surestep.cli import main
 from surestep.errors import ConfigurationError, RunFolderError
 from surestep.learning import learn
+from surestep.problem import instance
 from surestep.recertify import (
+    DRAWN,
     certify_again,
     certify_rule,
     read_charges,
@@ -295,7 +297,7 @@ def test_other_instances_than_those_charged_are_found(later):
     assert "certificate 2: its instances are those it was charged for" in found
     assert "certificate 2: the data sets" in found
     # Instances that trained the rule are found even if charged.
-    used = TrainSet(SPLIT.prior.thetas)
+    used = TrainSet(instance(SPLIT.prior.thetas, slice(20)))
     write_instances(later.path / "certificates" / "1", used)
     assert "certificate 1: its instances are fresh" in unsound(later)
 
@@ -480,3 +482,28 @@ def io_of(text):
     import io  # noqa: PLC0415
 
     return io.StringIO(text)
+
+
+def test_a_later_certificate_whose_instances_are_gone_does_not_stand(later):
+    second(later, "instances.safetensors").unlink()
+    assert unsound(later) == ["certificate 2: its instances are kept"]
+
+
+def test_a_later_certificate_needs_the_charge_of_the_runs_own(later):
+    own, *others = read_charges(later)
+    kept = later.kept(later.charges_path)
+    for first in ([], [changed(own, epsilon=own.epsilon / 2)], [changed(own, instances=["0"])]):
+        kept.write(to_json({"charges": [*first, *others]}))
+        assert "the run's own certificate was charged first" in unsound(later)
+
+
+def test_stored_instances_are_compared_before_they_are_drawn(later):
+    place = later.path / "certificates" / "2"
+    key = {"key": np.zeros(2, np.uint32)}
+    write_arrays(place / "instances.safetensors", key, {"kind": DRAWN, "size": str(2**39)})
+    with pytest.raises(RunFolderError, match="how its 20 instances were drawn"):
+        unsound(later)
+    train = TrainSet.draw(PROBLEM, 21, 5)
+    write_instances(place, train)
+    with pytest.raises(RunFolderError, match="other instances than it should"):
+        unsound(later)

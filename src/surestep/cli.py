@@ -162,7 +162,7 @@ def _together(arguments: list[str], command: "Command") -> int:
     from surestep.workers import together  # noqa: PLC0415
 
     joining = Joining(*said, patience=given.patience)
-    return together(joining, lambda leader: command(rest, leader), _explain)
+    return together(joining, lambda leader: command(rest, leader), _explain, rest)
 
 
 def _no_command(name: str, known: tuple[str, ...]) -> str:

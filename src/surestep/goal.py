@@ -48,6 +48,11 @@ class Goal:
     def require_fit(self, problem: Problem) -> None:
         """Refuse a goal that makes no sense for the problem's losses."""
         if problem.nonnegative:
+            if self.kind == "decrease":
+                raise ConfigurationError(
+                    "a decrease is a goal for losses that may be negative: where they are at "
+                    "least 0, take a share of the loss at the start (--goal.kind share)"
+                )
             if not self.scale > 0:
                 raise ConfigurationError(
                     f"goal.scale must be positive, not {self.scale}: losses are at least 0"

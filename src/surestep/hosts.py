@@ -259,7 +259,7 @@ class Leader:
             mine = share.next() if mine else mine
             for content in self.board.take(f"done/{job}/"):
                 left -= 1
-                yield unpack_seen(content)
+                yield _expected(work, *unpack_seen(content))
             self._require_workers()
             if left and not mine:
                 time.sleep(0.02)
@@ -282,6 +282,16 @@ class Leader:
         for content in self.board.take("failed/"):
             raise HostError(f"{content.decode()}. {_GOES_ON}")
         self.board.require_alive(*self.board.others())
+
+
+def _expected(work: Work, tile: int, seen: Seen) -> tuple[int, Seen]:
+    """What another process has seen, if it can be a tile of this work."""
+    if 0 <= tile < work.number:
+        _, first, last = work.place(tile)
+        widths = (len(work.at), work.hits, len(work.statistics))
+        if all(part.shape == (last - first, n) for part, n in zip(seen, widths, strict=True)):
+            return tile, seen
+    raise HostError(f"a process has handed in something that is no tile of this work. {_GOES_ON}")
 
 
 def pack_work(work: Work, tiles: Sequence[int]) -> bytes:

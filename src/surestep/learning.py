@@ -23,7 +23,7 @@ from surestep.problem import Problem, Theta, instance, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.provenance import provenance
 from surestep.randomness import named_key
-from surestep.recertify import charge
+from surestep.recertify import OWN, charge
 from surestep.records import to_json
 from surestep.rollout import rollouts
 from surestep.rule import Rule, require_fit, solver_fingerprint, with_hyper
@@ -234,7 +234,7 @@ def _stages(
     plan = plan_run(config.certify, task, experiment, prior, split.prior, split.train.size)
     if folder is not None:
         _fix_plan(folder, plan)
-        charge(folder, "run", plan.epsilon, split.train)
+        charge(folder, OWN, plan.epsilon, split.train)
     found = stage(
         "certify",
         Certified,

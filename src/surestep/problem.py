@@ -262,11 +262,19 @@ def working_precision(problem: Problem) -> Iterator[None]:
 def draw(problem: Problem, size: int, key: Array, first: int = 0) -> Theta:
     """`size` independent instances, stacked along a new first axis, from number `first` on.
 
-    Instance `i` depends on the key and on `i` alone, so a larger set begins with a smaller one.
+    Instance `i` depends on the key and on `i` alone, to the bit, so a larger set begins with a
+    smaller one: all sets are drawn by one program, a few instances at a time. Whether an instance
+    has been used before is found out by its bits.
     """
     with working_precision(problem):
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(size))
-        return _draw(problem, keys)
+        begin, end = first // _DRAWN_AT_ONCE, -(-(first + size) // _DRAWN_AT_ONCE)
+        parts = [
+            _draw(problem, key, jnp.asarray(number * _DRAWN_AT_ONCE))
+            for number in range(begin, max(end, begin + 1))
+        ]
+        skipped = first - begin * _DRAWN_AT_ONCE
+        wanted = slice(skipped, skipped + size)
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[wanted], *parts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -306,7 +314,11 @@ class DrawnInChunks:
 
 
 def as_instances(problem: Problem, thetas: Theta) -> Theta:
-    """Stacked instances from anywhere (NumPy, float32), as arrays of the problem's precision."""
+    """Stacked instances from anywhere (NumPy, float32), as arrays of the problem's precision.
+
+    Where it is known what types an instance's arrays have, they get those: the same numbers are
+    then the same bits, wherever they come from.
+    """
     with working_precision(problem):
         wanted = jnp.dtype(problem.precision)
 
@@ -314,11 +326,22 @@ def as_instances(problem: Problem, thetas: Theta) -> Theta:
             array = jnp.asarray(leaf)
             return array.astype(wanted) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
+        def exactly(leaf: Any, form: Any) -> Array:
+            return convert(leaf).astype(form.dtype)
+
+        form = jax.eval_shape(problem.sample, jax.random.key(0))
+        if jax.tree.structure(form) == jax.tree.structure(thetas):
+            return jax.tree.map(exactly, thetas, form)
         return jax.tree.map(convert, thetas)
 
 
+_DRAWN_AT_ONCE = 64
+"""How many instances the program that draws them makes at a time."""
+
+
 @eqx.filter_jit
-def _draw(problem: Problem, keys: Array) -> Theta:
+def _draw(problem: Problem, key: Array, first: Array) -> Theta:
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(first + jnp.arange(_DRAWN_AT_ONCE))
     return jax.vmap(problem.sample)(keys)
 
 

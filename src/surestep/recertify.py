@@ -6,7 +6,7 @@ instances that an earlier certificate was computed from are charged to the same 
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,10 @@ from surestep.tiles import Crew
 
 _INSTANCES = "instances.safetensors"
 DRAWN = "surestep instances, drawn"
+OWN = "run"
+"""The name of a run's own certificate among the charges."""
+MOST_CHARGED = 2_000_000
+"""How many instances can be charged for: the list of them is read as a whole."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,13 +115,22 @@ def certify_again(
     """
     if not folder.has("sample"):
         raise RunFolderError(f"{folder.path} has no trained rule yet: finish the run first")
+    charges = read_charges(folder)
+    if all(entry.certificate != OWN for entry in charges):
+        # Its own certificate comes first: what it costs must be known to all later ones.
+        raise RunFolderError(
+            f"{folder.path} has no certificate of its own yet: finish the run first"
+        )
+    if sum(len(entry.instances) for entry in charges) + train.size > MOST_CHARGED:
+        raise ConfigurationError(
+            f"a run can be certified on {MOST_CHARGED} instances in all, and no more: take fewer"
+        )
     prior = folder.load("sample", Sampled)
     split = Split.draw(experiment.problem, config.sizes, config.seed)
     if deployed:
         prior = prior.only(deployed_sample(folder))
     require_fresh(split, train, deployed)
     fresh = set_hashes(train)
-    charges = read_charges(folder)
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
 
@@ -126,14 +139,14 @@ def certify_again(
         return plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
 
     plan, name = planned(charges), str(len(charges))
-    begun = _unfinished(folder, charges, fresh, epsilon)
-    if begun is not None:
+    for begun in _unfinished(folder, charges, fresh, epsilon):
         # One that goes on is charged what it was charged when it began. Another plan (of all
         # samples, of the deployed one alone) is another certificate.
         same = planned(charges[: charges.index(begun)])
         plan_then = Kept(folder.path / "certificates" / begun.certificate / "plan.json")
         if plan_then.read() == to_json(same):
             plan, name = same, begun.certificate
+            break
     place = folder.path / "certificates" / name
     # Charged before the instances are looked at: an interrupted certificate has seen them too.
     Kept(place / "plan.json").write(to_json(plan))
@@ -157,6 +170,7 @@ def deployed_sample(folder: RunFolder) -> int:
     """Which sample a run has deployed."""
     if not folder.kept(folder.certificate_path).exists():
         raise RunFolderError(f"{folder.path} has no deployed rule yet: finish the run first")
+    folder.kept(folder.certificate_path).mend()
     return Certificate.load(folder.certificate_path).deployed_sample
 
 
@@ -174,7 +188,7 @@ def write_instances(place: Path, train: TrainSet) -> None:
     """
     source = train.thetas
     if isinstance(source, DrawnInChunks):
-        facts = {"kind": DRAWN, "size": str(source.size), "chunk": str(source.chunk)}
+        facts = {"kind": DRAWN, "size": str(source.size)}
         write_arrays(
             place / _INSTANCES, {"key": np.asarray(jax.random.key_data(source.key))}, facts
         )
@@ -184,8 +198,8 @@ def write_instances(place: Path, train: TrainSet) -> None:
         write_arrays(place / _INSTANCES, arrays, {"kind": "surestep instances"})
 
 
-def stored_instances(problem: Problem, place: Path) -> TrainSet | None:
-    """The instances that a certificate was computed from; None if they lie elsewhere."""
+def stored_instances(problem: Problem, place: Path, size: int) -> TrainSet | None:
+    """The `size` instances that a certificate was computed from; None if they lie elsewhere."""
     path = place / _INSTANCES
     if not path.exists():
         return None
@@ -195,9 +209,11 @@ def stored_instances(problem: Problem, place: Path) -> TrainSet | None:
 
     def inspect(metadata: dict[str, Any], announced: dict[str, Announced]) -> None:
         if metadata.get("kind") == DRAWN:
-            if set(announced) != {"key"}:
+            if announced != {"key": ("uint32", (2,))}:
                 raise RunFolderError(f"{path} should hold a key, and nothing else")
             return
+        if any(shape[:1] != (size,) for _, shape in announced.values()):
+            raise RunFolderError(f"{path} holds other instances than it should")
         found = {name: (kind, shape[1:]) for name, (kind, shape) in announced.items()}
         if found != wanted or len({shape[:1] for _, shape in announced.values()}) != 1:
             raise RunFolderError(f"{path} holds no instances of this problem")
@@ -205,22 +221,18 @@ def stored_instances(problem: Problem, place: Path) -> TrainSet | None:
     arrays, metadata = read_arrays(path, inspect)
     with working_precision(problem):
         if metadata.get("kind") == DRAWN:
-            return StreamedTrainSet(_drawn(problem, path, arrays["key"], metadata))
+            return StreamedTrainSet(_drawn(problem, path, arrays["key"], metadata, size))
         leaves = [jnp.asarray(arrays[name]) for name in wanted]
         return TrainSet(jax.tree.unflatten(jax.tree.structure(form), leaves))
 
 
 def _drawn(
-    problem: Problem, path: Path, key: np.ndarray, metadata: Mapping[str, Any]
+    problem: Problem, path: Path, key: np.ndarray, metadata: Mapping[str, Any], size: int
 ) -> DrawnInChunks:
-    try:
-        size, chunk = int(metadata["size"]), int(metadata["chunk"])
-        wrapped = jax.random.wrap_key_data(jnp.asarray(key))
-        if wrapped.shape or not 0 < size < 2**40 or not 0 < chunk <= 2**20:
-            raise ValueError("sizes out of range")
-    except (KeyError, ValueError, TypeError) as error:
-        raise RunFolderError(f"{path} does not say how its instances were drawn") from error
-    return DrawnInChunks(problem, size, wrapped, chunk)
+    # Compared, not believed: what is drawn takes time and memory.
+    if metadata.get("size") != str(size):
+        raise RunFolderError(f"{path} does not say how its {size} instances were drawn")
+    return DrawnInChunks(problem, size, jax.random.wrap_key_data(jnp.asarray(key)))
 
 
 def require_fresh(split: Split, train: TrainSet, deployed: bool = False) -> None:
@@ -246,15 +258,14 @@ def require_fresh(split: Split, train: TrainSet, deployed: bool = False) -> None
 
 def _unfinished(
     folder: RunFolder, charges: list[Charge], instances: list[str], epsilon: float
-) -> Charge | None:
-    """The charge of a certificate on exactly these instances that nobody has seen yet."""
+) -> Iterator[Charge]:
+    """The charges of certificates on exactly these instances that nobody has seen yet."""
     for entry in charges:
         place = folder.path / "certificates" / entry.certificate
         # In the same order, because what was observed already is kept in that order.
         same = entry.instances == instances and entry.epsilon == epsilon
         if same and (place / "plan.json").exists() and not (place / "certificate.json").exists():
-            return entry
-    return None
+            yield entry
 
 
 def certify_rule(

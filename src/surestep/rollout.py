@@ -235,7 +235,8 @@ def observe(
         if goal is not None:
             threshold = goal.threshold(problem, theta)[None].astype(levels.dtype)
             mine = jnp.concatenate([levels[:-1], threshold, levels[-1:]])
-        below = result.losses[:, None] <= mine
+        # An infinite loss has reached nothing, even where the threshold overflows, too.
+        below = jnp.isfinite(result.losses)[:, None] & (result.losses[:, None] <= mine)
         first = result.gradients[jnp.argmax(below, axis=0)]
         hits = jnp.where(jnp.any(below, axis=0), first, jnp.inf)
         found = [jnp.asarray(statistic(result), hits.dtype) for statistic in statistics]

@@ -181,7 +181,8 @@ class RunFolder:
             self._require_ours(config)
             if not self.kept(self.config_path).exists():
                 self.kept(self.config_path).write(to_json(config))
-            for path in (self.config_path, self._status_path, self.plan_path, self.charges_path):
+            facts = (self.config_path, self._status_path, self.plan_path, self.charges_path)
+            for path in (*facts, self.certificate_path):
                 self.kept(path).mend()
             yield
 

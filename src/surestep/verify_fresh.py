@@ -8,6 +8,7 @@ from surestep.config import RunConfig
 from surestep.errors import ConfigurationError
 from surestep.experiment import Experiment
 from surestep.recertify import (
+    OWN,
     Charge,
     deployed_sample,
     read_charges,
@@ -21,9 +22,6 @@ from surestep.stages.certify import Certified
 from surestep.stages.sample import Sampled
 from surestep.store import RunFolder
 from surestep.verify import Check, Finished, checks_of, read_plan
-
-OWN = "run"
-"""The name of a run's own certificate among the charges."""
 
 
 def verify_fresh(
@@ -50,6 +48,13 @@ def verify_fresh(
     if not later:
         return checks
     split = Split.draw(experiment.problem, config.sizes, config.seed)
+    own = Charge(OWN, read_plan(folder.plan_path).epsilon, set_hashes(split.train))
+    charged = charges[0] == own
+    checks.append(
+        Check(
+            "the run's own certificate was charged first", charged, "" if charged else "it was not"
+        )
+    )
     for number, charge in enumerate(charges):
         if charge.certificate != OWN:
             found = _one(folder, config, experiment, split, charge, charges[:number], rerun, seed)
@@ -75,10 +80,11 @@ def _one(
         return [Check("its name", False, "is no number")]
     if not (place / "certificate.json").exists():
         return [Check("it was begun and is not finished", True, "it states nothing yet")]
-    train = stored_instances(experiment.problem, place)
-    if train is None:
-        return [Check("not recomputed", True, "its instances lie in files outside the run")]
     plan, prior = read_plan(place / "plan.json"), folder.load("sample", Sampled)
+    train = stored_instances(experiment.problem, place, len(charge.instances))
+    if train is None:
+        reason = "it cannot be computed again: they lie in files outside the run, or are lost"
+        return [Check("its instances are kept", False, reason)]
     deployed = len(plan.log_prior) == 1 < len(prior.hypers)
     if deployed:
         prior = prior.only(deployed_sample(folder))

@@ -5,7 +5,7 @@ import itertools
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -49,9 +49,16 @@ def subject_of(
 class Workbench:
     """The problem, the rules and the data of a run, made from what process 0 says of it."""
 
-    def __init__(self, subject: dict[str, Any]) -> None:
+    def __init__(self, subject: dict[str, Any], given: Sequence[str] = ()) -> None:
+        own_file = subject["own_file"]
+        if own_file and not any(word in (own_file, f"--problem={own_file}") for word in given):
+            # What runs here is named here, not by whoever can reach the port of process 0.
+            raise HostError(
+                f"process 0 has named the file {own_file}, which this process was not given: all "
+                "processes of a run are given the same command"
+            )
         config = problems.config_of(subject["config"], "the configuration of process 0")
-        experiment = problems.build(config, subject["own_file"])
+        experiment = problems.build(config, own_file)
         self.task = config.task(experiment)
         with working_precision(experiment.problem):
             self.rule = experiment.create_rule(named_key(config.seed, "rule"))
@@ -76,14 +83,19 @@ class Workbench:
         return work
 
 
-def together(joining: Joining, lead: Callable[[Leader], int], explain: Explain) -> int:
-    """Join the run's other processes; lead them, or work for process 0. Returns the exit code."""
+def together(
+    joining: Joining, lead: Callable[[Leader], int], explain: Explain, given: Sequence[str] = ()
+) -> int:
+    """Join the run's other processes; lead them, or work for process 0. Returns the exit code.
+
+    `given` are the words of this process's own command: only a file among them is run.
+    """
     board = join(joining)
     if board.process == 0:
         code, orderly = _lead(board, lead, explain)
     else:
         print(f"process {board.process} of {board.processes} is here", file=sys.stderr, flush=True)
-        code, message = _follow(board)
+        code, message = _follow(board, given)
         orderly = not message
         if message:
             print(f"surestep: {message}", file=sys.stderr)
@@ -108,10 +120,10 @@ def _lead(board: Board, lead: Callable[[Leader], int], explain: Explain) -> tupl
     return code, leader.dismiss(code, message) and not message
 
 
-def _follow(board: Board) -> tuple[int, str]:
+def _follow(board: Board, given: Sequence[str]) -> tuple[int, str]:
     """Compute tiles until process 0 says that it is over, and how it ended."""
     try:
-        return _serve(board)
+        return _serve(board, given)
     except SurestepError as error:
         return _give_up(board, error.exit_code, str(error))
     except KeyboardInterrupt:
@@ -128,7 +140,7 @@ def _give_up(board: Board, code: int, reason: str) -> tuple[int, str]:
     return code, message
 
 
-def _serve(board: Board) -> tuple[int, str]:
+def _serve(board: Board, given: Sequence[str]) -> tuple[int, str]:
     bench: Workbench | None = None
     for job in itertools.count():
         name, content = board.wait("end", f"job/{job}")
@@ -136,7 +148,7 @@ def _serve(board: Board) -> tuple[int, str]:
             return unpack_end(content)
         facts, arrays = unpack_job(content)
         if "subject" in facts:
-            bench = Workbench(facts["subject"])
+            bench = Workbench(facts["subject"], given)
             continue
         assert bench is not None
         work = bench.work(facts, arrays.get("hypers"))

@@ -198,6 +198,8 @@ def _gather(plan: Plan, work: Work, checkpoint: Checkpoint, report: Reporter, cr
             # What the other hosts have computed is not lost with them.
             checkpoint.save(seen)
             raise
+    if left:
+        checkpoint.save(seen)  # the opponents' rollouts are still to come
     return seen
 
 
