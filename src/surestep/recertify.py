@@ -212,11 +212,11 @@ def stored_instances(problem: Problem, place: Path, size: int) -> TrainSet | Non
             if announced != {"key": ("uint32", (2,))}:
                 raise RunFolderError(f"{path} should hold a key, and nothing else")
             return
-        if any(shape[:1] != (size,) for _, shape in announced.values()):
-            raise RunFolderError(f"{path} holds other instances than it should")
         found = {name: (kind, shape[1:]) for name, (kind, shape) in announced.items()}
         if found != wanted or len({shape[:1] for _, shape in announced.values()}) != 1:
             raise RunFolderError(f"{path} holds no instances of this problem")
+        if any(shape[:1] != (size,) for _, shape in announced.values()):
+            raise RunFolderError(f"{path} holds other instances than it should")
 
     arrays, metadata = read_arrays(path, inspect)
     with working_precision(problem):
