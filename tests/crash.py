@@ -102,18 +102,18 @@ def torture(bench: Bench, kills: int, seed: int) -> tuple[int, int, collections.
     while done < kills:
         chance = random.Random(f"{seed} {runs}")
         name = f"run{runs}"
-        folder, left = bench.place / name, changes
+        folder = bench.place / name
         while True:
             before, after = 0, 0.0
             if done < kills and chance.random() < 0.8:
                 if chance.random() < 0.8:
-                    before = chance.randint(1, max(2, left))
+                    # A run that goes on makes fewer changes, and may end before it is killed.
+                    before = chance.randint(1, changes)
                 else:
-                    after = chance.uniform(0.0, lasts)
+                    after = chance.uniform(0.0, lasts / 2)
             if bench.start(name, bench.command(folder, chance), before, after) == 0:
                 break
             done += 1
-            left = max(1, left - before)
             places[_place(bench.log(name).read_text().splitlines()[-1])] += 1
         wrong = differences(folder, alone)
         if wrong:
@@ -126,9 +126,10 @@ def torture(bench: Bench, kills: int, seed: int) -> tuple[int, int, collections.
 
 def _place(said: str) -> str:
     """The change of a file before which it was killed, without numbers of processes."""
-    words = said.removeprefix("killed ").split()
-    return " ".join(word if not word.endswith(".new") else f"{word.rsplit('.', 2)[0]}.new"
-                    for word in words)  # fmt: skip
+    what, _, name = said.removeprefix("killed ").partition(" ")
+    if what == "os.mkdir" and name != "figures":
+        name = "the run's folder"
+    return f"{what} {name if not name.endswith('.new') else name.rsplit('.', 2)[0] + '.new'}"
 
 
 def main() -> None:
