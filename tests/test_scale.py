@@ -22,15 +22,13 @@ from surestep.recertify import (
     OWN,
     certify_again,
     charge,
-    instance_hashes,
     read_charges,
     read_instances,
-    set_hashes,
 )
 from surestep.records import to_json
 from surestep.rollout import observe
 from surestep.rule import hyper_of, solver_fingerprint, with_hyper
-from surestep.split import SplitSizes, StreamedTrainSet, TrainSet, _require_room
+from surestep.split import SplitSizes, StreamedTrainSet, TrainSet, _require_room, instance_hashes
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
 from surestep.statements import Basis, make_certificate, rigorous_statements
@@ -268,8 +266,8 @@ def test_the_deployed_rule_is_not_certified_by_what_chose_it(run):
     assert len(read_charges(run)) == 1
 
 
-def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeypatch):
-    train = TrainSet.draw(PROBLEM, 64, 3)
+def begin(run, train, monkeypatch, **options):
+    """A certificate that is interrupted before anything is seen."""
 
     def stopped(*_, **__):
         raise KeyboardInterrupt
@@ -277,7 +275,12 @@ def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr("surestep.recertify.certify", stopped)
         with pytest.raises(KeyboardInterrupt):
-            again(run, train)
+            again(run, train, **options)
+
+
+def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeypatch):
+    train = TrainSet.draw(PROBLEM, 64, 3)
+    begin(run, train, monkeypatch)
     # The instances were opened for all samples; for the deployed one alone they cost again.
     document, place = again(run, train, deployed=True)
     assert document.epsilon == pytest.approx(0.1)
@@ -290,15 +293,8 @@ def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeyp
 
 def test_of_two_that_were_interrupted_each_goes_on(run, monkeypatch):
     train = TrainSet.draw(PROBLEM, 64, 3)
-
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("surestep.recertify.certify", stopped)
-        for deployed in (False, True):
-            with pytest.raises(KeyboardInterrupt):
-                again(run, train, deployed=deployed)
+    for deployed in (False, True):
+        begin(run, train, monkeypatch, deployed=deployed)
     for deployed, name in ((True, "2"), (False, "1")):
         document, place = again(run, train, deployed=deployed)
         assert place.name == name and len(read_charges(run)) == 3
@@ -342,7 +338,7 @@ class Rounded(Problem):
 
 
 def test_an_instance_has_the_same_bits_however_many_are_drawn():
-    sets = [set_hashes(TrainSet.draw(Rounded(), size, 4)) for size in (3, 100, 250, 777, 4500)]
+    sets = [TrainSet.draw(Rounded(), size, 4).hashes for size in (3, 100, 250, 777, 4500)]
     for smaller, larger in itertools.pairwise(sets):
         assert larger[: len(smaller)] == smaller
     later = draw(Rounded(), 10, named_key(4, "data", "TrainSet"), first=95)
@@ -356,5 +352,5 @@ def test_the_same_numbers_in_another_type_are_the_same_instances(tmp_path):
     )
     np.savez(tmp_path / "whole.npz", b=whole)
     np.savez(tmp_path / "real.npz", b=whole * 1.0)
-    found = [set_hashes(read_instances(problem, tmp_path / f"{n}.npz")) for n in ("whole", "real")]
+    found = [read_instances(problem, tmp_path / f"{n}.npz").hashes for n in ("whole", "real")]
     assert found[0] == found[1]

@@ -7,7 +7,6 @@ enters JAX's 64-bit context for those that need float64 and leaves the process a
 import abc
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
@@ -279,10 +278,7 @@ def draw(problem: Problem, size: int, key: Array, first: int = 0) -> Theta:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DrawnInChunks:
-    """Instances that are drawn when they are asked for, a fixed number of them at a time.
-
-    The number is fixed because drawing more or fewer at a time might round otherwise.
-    """
+    """Instances that are drawn when they are asked for."""
 
     problem: Problem
     size: int
@@ -291,26 +287,13 @@ class DrawnInChunks:
 
     def part(self, first: int, last: int) -> Theta:
         """The instances from `first` to before `last`, stacked."""
-        numbers = range(first // self.chunk, -(-last // self.chunk))
-        with working_precision(self.problem):
-            parts = []
-            for number in numbers:
-                begin = number * self.chunk
-                inside = slice(max(first - begin, 0), min(last - begin, self.chunk))
-                parts.append(instance(self._drawn(number), inside))
-            if len(parts) == 1:
-                return parts[0]
-            return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        return draw(self.problem, last - first, self.key, first)
 
-    @functools.cached_property
-    def _drawn(self) -> Callable[[int], Theta]:
-        """The draw of a chunk; the last two are kept, because a part may need both again."""
 
-        def drawn(number: int) -> Theta:
-            first = number * self.chunk
-            return draw(self.problem, self.chunk, self.key, first)
-
-        return functools.lru_cache(maxsize=2)(drawn)
+def theta_form(problem: Problem) -> Theta:
+    """Shapes and dtypes of one instance; nothing is drawn."""
+    with working_precision(problem):
+        return jax.eval_shape(problem.sample, jax.random.key(0))
 
 
 def as_instances(problem: Problem, thetas: Theta) -> Theta:
@@ -329,7 +312,7 @@ def as_instances(problem: Problem, thetas: Theta) -> Theta:
         def exactly(leaf: Any, form: Any) -> Array:
             return convert(leaf).astype(form.dtype)
 
-        form = jax.eval_shape(problem.sample, jax.random.key(0))
+        form = theta_form(problem)
         if jax.tree.structure(form) == jax.tree.structure(thetas):
             return jax.tree.map(exactly, thetas, form)
         return jax.tree.map(convert, thetas)

@@ -5,7 +5,6 @@ instances that an earlier certificate was computed from are charged to the same 
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,14 @@ from surestep.problem import (
     StockedProblem,
     Theta,
     as_instances,
-    count,
+    theta_form,
     working_precision,
 )
 from surestep.progress import Reporter
 from surestep.randomness import named_key
 from surestep.records import from_plain, to_json
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
-from surestep.signature import named_leaves, theta_form
+from surestep.signature import named_leaves
 from surestep.split import DataSet, PriorSet, Split, StreamedTrainSet, TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
@@ -63,25 +62,11 @@ class Charge:
     instances: list[str]
 
 
-def set_hashes(data: DataSet) -> list[str]:
-    """A short hash of every instance of a data set, which need not be in memory."""
-    return [found for part in data.parts() for found in instance_hashes(part)]
-
-
-def instance_hashes(thetas: Theta) -> list[str]:
-    """A short hash of every instance of a stacked set."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(thetas)]
-    return [
-        hashlib.sha256(b"|".join(leaf[i].tobytes() for leaf in leaves)).hexdigest()[:16]
-        for i in range(count(thetas))
-    ]
-
-
 def charge(folder: RunFolder, certificate: str, epsilon: float, train: TrainSet) -> None:
     """Note that a certificate has been computed from these instances; once is enough."""
     charges = read_charges(folder)
     if all(entry.certificate != certificate for entry in charges):
-        charges.append(Charge(certificate, epsilon, set_hashes(train)))
+        charges.append(Charge(certificate, epsilon, train.hashes))
         folder.kept(folder.charges_path).write(to_json({"charges": charges}))
 
 
@@ -130,7 +115,7 @@ def certify_again(
     if deployed:
         prior = prior.only(deployed_sample(folder))
     require_fresh(split, train, deployed)
-    fresh = set_hashes(train)
+    fresh = train.hashes
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
 
@@ -237,7 +222,7 @@ def _drawn(
 
 def require_fresh(split: Split, train: TrainSet, deployed: bool = False) -> None:
     """Refuse instances that are there twice, or that the rule was chosen by."""
-    fresh, size = set(set_hashes(train)), train.size
+    fresh, size = set(train.hashes), train.size
     if len(fresh) < size:
         raise ConfigurationError(
             f"only {len(fresh)} of the {size} instances are different: repeating an instance "
@@ -248,7 +233,7 @@ def require_fresh(split: Split, train: TrainSet, deployed: bool = False) -> None
         # Which sample is deployed was chosen by the train set.
         used["train"] = split.train
     for name, data in used.items():
-        known = len(fresh & set(set_hashes(data)))
+        known = len(fresh & set(data.hashes))
         if known:
             raise ConfigurationError(
                 f"{known} of the {size} instances are in the run's {name} set: what a rule "

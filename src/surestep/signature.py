@@ -7,8 +7,7 @@ import jax
 import numpy as np
 
 from surestep.errors import SolverFileError
-from surestep.problem import Point, Problem, Theta, working_precision
-from surestep.randomness import named_key
+from surestep.problem import Point, Problem, Theta, theta_form, working_precision
 from surestep.rollout import rollouts
 from surestep.rules import GradientDescent
 
@@ -76,12 +75,6 @@ class Signature:
                 f"{where} was made for another problem: the loss of its probe instance {i} {when}: "
                 f"wanted {wanted[i, step]:.17g}, found {found[i, step]:.17g}"
             )
-
-
-def theta_form(problem: Problem) -> Theta:
-    """Shapes and dtypes of one instance; nothing is drawn."""
-    with working_precision(problem):
-        return jax.eval_shape(problem.sample, named_key(0, "template"))
 
 
 def point_form(problem: Problem, theta: Theta) -> Point:

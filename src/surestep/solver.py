@@ -18,11 +18,11 @@ from surestep.instances import Instances, as_points
 from surestep.monitor import Monitor
 from surestep.portable import export_solver
 from surestep.posterior import Posterior
-from surestep.problem import Point, Problem, Theta, draw, instance, working_precision
+from surestep.problem import Point, Problem, Theta, draw, instance, theta_form, working_precision
 from surestep.randomness import named_key
 from surestep.rollout import Draws, Status, Underway, begin_each, continue_each, points_of
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint
-from surestep.signature import PROBES, theta_form
+from surestep.signature import PROBES
 from surestep.solution import Coverage, Solution
 from surestep.solver_file import Stored, read_solver, write_solver
 

@@ -18,12 +18,12 @@ from surestep.certificate import Certificate
 from surestep.errors import RunFolderError, SolverFileError
 from surestep.goal import Goal
 from surestep.posterior import Posterior
-from surestep.problem import Problem, Theta, working_precision
+from surestep.problem import Problem, Theta, theta_form, working_precision
 from surestep.provenance import provenance
 from surestep.records import from_plain, to_plain
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.rule_data import pack, references, unpack
-from surestep.signature import Signature, named_leaves, theta_form
+from surestep.signature import Signature, named_leaves
 from surestep.store import Announced, read_arrays, write_arrays
 from surestep.training import hyper_at
 

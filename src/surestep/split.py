@@ -46,6 +46,11 @@ class DataSet:
         """A fingerprint of every bit of the data."""
         return fingerprint(self.thetas)
 
+    @functools.cached_property
+    def hashes(self) -> list[str]:
+        """A short hash of every instance: by these it is known again."""
+        return [found for part in self.parts() for found in instance_hashes(part)]
+
     def part(self, first: int, last: int) -> Theta:
         """The instances from `first` to before `last`."""
         if (first, last) == (0, self.size):
@@ -196,6 +201,15 @@ def _require_room(problem: Problem, sizes: SplitSizes) -> None:
     # A large train set is never in memory as a whole.
     total = sizes.prior + sizes.validation + min(sizes.train, IN_MEMORY) + sizes.test
     require_room(total * instance, f"{total} instances (sizes)")
+
+
+def instance_hashes(thetas: Theta) -> list[str]:
+    """A short hash of every instance of a stacked set."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(thetas)]
+    return [
+        hashlib.sha256(b"|".join(leaf[i].tobytes() for leaf in leaves)).hexdigest()[:16]
+        for i in range(count(thetas))
+    ]
 
 
 def fingerprint(tree: Theta) -> str:

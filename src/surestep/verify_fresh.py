@@ -13,7 +13,6 @@ from surestep.recertify import (
     deployed_sample,
     read_charges,
     require_fresh,
-    set_hashes,
     spent_on,
     stored_instances,
 )
@@ -48,7 +47,7 @@ def verify_fresh(
     if not later:
         return checks
     split = Split.draw(experiment.problem, config.sizes, config.seed)
-    own = Charge(OWN, read_plan(folder.plan_path).epsilon, set_hashes(split.train))
+    own = Charge(OWN, read_plan(folder.plan_path).epsilon, split.train.hashes)
     charged = charges[0] == own
     checks.append(
         Check(
@@ -104,7 +103,7 @@ def _one(
 
 
 def _instances(split: Split, train: TrainSet, charge: Charge, deployed: bool) -> list[Check]:
-    charged = set_hashes(train) == charge.instances
+    charged = train.hashes == charge.instances
     try:
         require_fresh(split, train, deployed)
         reason = ""

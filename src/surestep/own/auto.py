@@ -23,7 +23,7 @@ from surestep.experiment import Accuracies, Experiment, External
 from surestep.goal import Goal
 from surestep.own.functions import CompositeFunctionProblem
 from surestep.own.survey import Survey, quasi_newton_in, solve_minima, survey, surveyed_instances
-from surestep.problem import Point, Problem, ProximableSmooth, Theta, working_precision
+from surestep.problem import Point, Problem, ProximableSmooth, Theta, theta_form, working_precision
 from surestep.proxes import Box
 from surestep.rule import Rule
 from surestep.rules import (
@@ -38,7 +38,7 @@ from surestep.rules import (
     ProximalGradient,
     SafeguardSettings,
 )
-from surestep.signature import point_form, theta_form
+from surestep.signature import point_form
 from surestep.split import PriorSet
 
 SURVEYED = 256
