@@ -156,6 +156,18 @@ def test_fetching_does_not_wait_long(monkeypatch):
     assert digits.socket.getdefaulttimeout() == before
 
 
+def test_scikit_learn_accepts_what_it_is_asked(monkeypatch, tmp_path):
+    """Refused arguments would look as if there were no network."""
+
+    def unreachable(*_, **__):
+        raise URLError("no route to host")
+
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
+    monkeypatch.setattr("sklearn.datasets._openml.urlopen", unreachable)
+    with pytest.raises(URLError, match="no route to host"):
+        digits.fetch_mnist()
+
+
 def fetched(pixels, labels):
     return lambda *_, **__: SimpleNamespace(data=pixels, target=labels)
 

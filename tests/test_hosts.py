@@ -166,7 +166,7 @@ def test_works_and_results_survive_the_way_between_processes():
     assert arrays["hypers"].dtype == np.float32
     np.testing.assert_array_equal(arrays["hypers"], hypers)
     assert arrays["tiles"].tolist() == [2, 0]
-    seen = Seen(np.array([[1.0, np.inf]]), np.zeros((1, 0)), np.array([[0.5]]))
+    seen = Seen(np.array([[[1.0, np.inf]]]), np.zeros((1, 1, 0)), np.array([[[0.5]]]))
     tile, back = unpack_seen(pack_seen(5, seen))
     assert tile == 5
     for found, sent in zip(back, seen, strict=True):
@@ -211,9 +211,9 @@ def test_a_worker_runs_no_file_that_its_own_command_does_not_name():
 
 def test_what_is_no_tile_of_the_work_is_refused():
     work = TASK.work(RULE, SPLIT.train, (0, 7), (0.1,))
-    fits = Seen(np.zeros((64, 2)), np.zeros((64, 1)), np.zeros((64, 0)))
+    fits = Seen(np.zeros((1, 64, 2)), np.zeros((1, 64, 1)), np.zeros((1, 64, 0)))
     assert _expected(work, 0, fits) == (0, fits)
-    short = fits._replace(losses=np.zeros((63, 2)))
+    short = fits._replace(losses=np.zeros((1, 63, 2)))
     for tile, seen in ((0, short), (1, fits), (-1, fits)):
         with pytest.raises(HostError, match="no tile of this work"):
             _expected(work, tile, seen)

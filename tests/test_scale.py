@@ -33,7 +33,7 @@ from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
 from surestep.statements import Basis, make_certificate, rigorous_statements
 from surestep.store import RunFolder
-from surestep.tiles import Alone, Cuts, observe_all
+from surestep.tiles import Alone, Cuts, observe_all, room
 from tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed, planned
 
 KEY = named_key(3, "data", "TrainSet")
@@ -81,23 +81,46 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
     plan = planned(prior, train)
     work = short.work(RULE, train, plan.iterations, plan.hit_tolerances, prior.hypers)
     assert work.cuts == Cuts(SIZE, 31) and work.number == 6
-    assert [work.place(tile) for tile in (1, 5)] == [(1, 0, 31), (2, 31, SIZE)]
+    places = [work.place(tile) for tile in (1, 5)]
+    assert places == [(slice(1, 2), slice(0, 31)), (slice(2, 3), slice(31, SIZE))]
     found = dict(Alone().observe(work, [4, 1, 5, 0]))
     assert list(found) == [4, 1, 5, 0]
-    whole = {}
     for tile, seen in found.items():
-        sample, first, last = work.place(tile)
-        padded = np.minimum(np.arange(first, first + 31), SIZE - 1)
+        [number], here = range(SIZE)[work.place(tile).samples], work.place(tile).instances
+        padded = np.minimum(np.arange(here.start, here.start + 31), SIZE - 1)
         thetas = jax.tree.map(lambda leaf, chosen=padded: leaf[chosen], train.thetas)
         others = (plan.iterations, jnp.array(plan.hit_tolerances), (), 16)
-        alone = observe(work.sample(sample), PROBLEM, thetas, *others)
-        np.testing.assert_array_equal(seen.losses, alone.losses[: last - first])
-        np.testing.assert_array_equal(seen.hits, alone.hits[: last - first])
-        whole[sample] = observe(work.sample(sample), PROBLEM, train.thetas, *others)
-        np.testing.assert_allclose(whole[sample].losses[first:last], seen.losses, rtol=1e-9)
-        np.testing.assert_array_equal(whole[sample].hits[first:last], seen.hits)
-    single = dataclasses.replace(work, rule=work.sample(1), hypers=None)
-    np.testing.assert_array_equal(observe_all(single).losses[:31], found[1].losses)
+        rule = with_hyper(RULE, jnp.asarray(prior.hypers[number]))
+        alone = observe(rule, PROBLEM, thetas, *others)
+        known = here.stop - here.start
+        np.testing.assert_array_equal(seen.losses, alone.losses[None, :known])
+        np.testing.assert_array_equal(seen.hits, alone.hits[None, :known])
+        whole = observe(rule, PROBLEM, train.thetas, *others)
+        np.testing.assert_allclose(whole.losses[here], seen.losses[0], rtol=1e-9)
+        np.testing.assert_array_equal(whole.hits[here], seen.hits[0])
+    rule = with_hyper(RULE, jnp.asarray(prior.hypers[1]))
+    single = dataclasses.replace(work, rule=rule, hypers=None)
+    np.testing.assert_array_equal(observe_all(single).losses[:31], found[1].losses[0])
+
+
+@pytest.mark.parametrize("abreast", [2, 3, 7])
+def test_samples_abreast_are_what_each_is_alone(short, prior, abreast):
+    train = TrainSet.draw(PROBLEM, SIZE, 3)
+    plan = planned(prior, train)
+    alone, together = (
+        changed(short, abreast=number).work(
+            RULE, train, plan.iterations, plan.hit_tolerances, prior.hypers
+        )
+        for number in (1, abreast)
+    )
+    assert together.number == 2 * -(-3 // min(abreast, 3))
+    seen, reference = room(together), room(alone)
+    for work, tables in ((together, seen), (alone, reference)):
+        for tile, found in Alone().observe(work, range(work.number)):
+            for table, part in zip(tables, found, strict=True):
+                table[work.place(tile)] = part
+    np.testing.assert_allclose(seen.losses, reference.losses, rtol=1e-9)
+    np.testing.assert_array_equal(seen.hits, reference.hits)
 
 
 def test_a_contract_that_is_broken_far_into_a_set_is_reported_with_the_instance(short):

@@ -9,6 +9,7 @@ from surestep import problems
 from surestep.planning import plan_certificate
 from surestep.problem import working_precision
 from surestep.randomness import named_key
+from surestep.rollout import BLOCK
 from surestep.rule import with_hyper
 from surestep.split import Split
 from surestep.stages.imitate import imitate
@@ -26,7 +27,7 @@ with working_precision(PROBLEM):
     RULE = EXPERIMENT.create_rule(named_key(0, "rule"))
     SPLIT = Split.draw(PROBLEM, CONFIG.sizes, 0)
 
-TASK = Task(PROBLEM, CONFIG.goal, CONFIG.constraint, CONFIG.horizon, CONFIG.block)
+TASK = Task(PROBLEM, CONFIG.goal, CONFIG.constraint, CONFIG.horizon, BLOCK)
 
 
 def planned(prior, train=SPLIT.train, **changes):

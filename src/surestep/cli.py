@@ -483,11 +483,14 @@ def _carry_out(
     config.validate()
     report = _reporter()
     report.say(f"{config.name}, preset {config.preset}, seed {config.seed}, in {folder.path}")
+    experiment = problems.build(config, own_file)
     if leader is not None:
+        from surestep.pace import settled  # noqa: PLC0415
         from surestep.workers import subject_of  # noqa: PLC0415
 
+        # All processes go at the pace of this one.
+        config = settled(config, experiment, folder, report)
         leader.introduce(subject_of(config, own_file=own_file))
-    experiment = problems.build(config, own_file)
     learned = learn(config, experiment, folder, report, leader)
     pictures = problems.draw(config, experiment, learned, folder.figures)
     paths = write_report(learned, folder, pictures) | {"solver": folder.solver_path}

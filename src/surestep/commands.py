@@ -23,6 +23,7 @@ from surestep.report import read_learned, write_report
 from surestep.report.draw import save_figure
 from surestep.report.figures import Figure, Line, Mark, Panel
 from surestep.report.stored import require_finished
+from surestep.rollout import BLOCK
 from surestep.split import PriorSet, TrainSet
 from surestep.store import RunFolder
 from surestep.task import Task
@@ -93,7 +94,7 @@ def certify_baseline(
     experiment = problems.build(config)
     solver = experiment.chosen((rule,))[rule]
     task = Task(
-        experiment.problem, config.goal, config.constraint, horizon or config.horizon, config.block
+        experiment.problem, config.goal, config.constraint, horizon or config.horizon, BLOCK
     )
     document = certify_rule(
         f"{problem} ({rule})",

@@ -25,23 +25,30 @@ def keep_compiled_programs() -> Path | None:
     """Tell JAX where to keep compiled programs; None if they are not kept."""
     if FOLDER in os.environ:
         return Path(os.environ[FOLDER])
+    folder = own_folder()
+    if folder is None:
+        return None
+    with contextlib.suppress(OSError):
+        _make_room(folder)
+    # A program that was cut short when it was written is compiled again; nobody needs to know.
+    warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
+    os.environ[FOLDER] = str(folder)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    return folder
+
+
+def own_folder() -> Path | None:
+    """Where this user keeps what was found out on this kind of machine; None if nowhere."""
     wish = os.environ.get(SWITCH, "")
     if wish == "off":
         return None
     folder = (Path(wish) if wish else _users_own()) / _machine()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _private(folder):
-            return None
-        _make_room(folder)
+        return folder if _private(folder) else None
     except OSError:
         # A home that cannot be written to is no reason not to run.
         return None
-    # A program that was cut short when it was written is compiled again; nobody needs to know.
-    warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
-    os.environ[FOLDER] = str(folder)
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-    return folder
 
 
 def _users_own() -> Path:

@@ -11,6 +11,7 @@ from surestep.errors import ConfigurationError
 from surestep.experiment import Experiment
 from surestep.goal import Goal
 from surestep.planning import CertifySettings
+from surestep.rollout import BLOCK
 from surestep.rules.safeguarded import SafeguardSettings
 from surestep.split import SplitSizes
 from surestep.stages.evaluate import EvaluateSettings
@@ -45,8 +46,10 @@ class RunConfig(Generic[Settings]):
     """The run's seed: data sets, initial weights, training, sampling."""
     family_seed: int = 0
     """The family's seed: what is drawn once and shared by all instances."""
-    block: int = 256
-    """How many instances are iterated side by side."""
+    block: int = 0
+    """How many instances are iterated side by side; 0 for as many as suit this machine."""
+    abreast: int = 0
+    """How many samples one program rolls out when certifying; 0 for as many as suit it."""
     sizes: SplitSizes = SplitSizes()
     """Sizes of the four data sets."""
     constraint: Constraint = Constraint()
@@ -75,9 +78,10 @@ class RunConfig(Generic[Settings]):
             self.goal,
             self.constraint,
             self.horizon,
-            self.block,
+            self.block or BLOCK,
             experiment.statistics,
             self.training,
+            self.abreast or 1,
         )
 
     def validate(self) -> None:
@@ -87,9 +91,12 @@ class RunConfig(Generic[Settings]):
             size = getattr(self.sizes, field.name)
             if size < 1:
                 raise ConfigurationError(f"sizes.{field.name} must be at least 1, not {size}")
-        if self.horizon < 1 or self.block < 1:
+        if self.horizon < 1:
+            raise ConfigurationError(f"horizon must be at least 1, not {self.horizon}")
+        if min(self.block, self.abreast) < 0:
             raise ConfigurationError(
-                f"horizon and block must be at least 1, not {self.horizon} and {self.block}"
+                "block and abreast must be at least 1, or 0 for what suits this machine, not "
+                f"{self.block} and {self.abreast}"
             )
         for name in ("seed", "family_seed"):
             if not 0 <= getattr(self, name) < 2**31:

@@ -287,9 +287,9 @@ class Leader:
 def _expected(work: Work, tile: int, seen: Seen) -> tuple[int, Seen]:
     """What another process has seen, if it can be a tile of this work."""
     if 0 <= tile < work.number:
-        _, first, last = work.place(tile)
+        shape = work.place(tile).shape
         widths = (len(work.at), work.hits, len(work.statistics))
-        if all(part.shape == (last - first, n) for part, n in zip(seen, widths, strict=True)):
+        if all(part.shape == (*shape, n) for part, n in zip(seen, widths, strict=True)):
             return tile, seen
     raise HostError(f"a process has handed in something that is no tile of this work. {_GOES_ON}")
 

@@ -17,6 +17,7 @@ from surestep.claims import Plan
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError, InfeasibleError, RunFolderError
 from surestep.experiment import Experiment
+from surestep.pace import settled
 from surestep.planning import choose_opponents, plan_run
 from surestep.posterior import Posterior
 from surestep.problem import Problem, Theta, instance, working_precision
@@ -141,6 +142,7 @@ def learn(
     baselines = _shown_baselines(config, experiment)
     baselines |= choose_opponents(config.certify, experiment)
     report = report or Silence()
+    config = settled(config, experiment, folder, report)
     with working_precision(experiment.problem):
         # Everything that can be wrong is found here, before anything is written or computed.
         rule = experiment.create_rule(named_key(config.seed, "rule"))

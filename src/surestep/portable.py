@@ -13,6 +13,7 @@ from surestep.extras import require
 from surestep.problem import Problem, Theta, working_precision
 from surestep.rollout import Rollout, rollout
 from surestep.rule import Rule
+from surestep.rules.blocks import without_kernels
 from surestep.signature import named_leaves
 from surestep.store import write_bytes
 
@@ -33,7 +34,7 @@ def export_solver(
 
     def solve(instances: dict[str, jax.Array]) -> dict[str, jax.Array]:
         thetas = jax.tree.unflatten(structure, [instances[name] for name in names])
-        prepared = rule.prepare()
+        prepared = without_kernels(rule.prepare())
 
         def one(theta: Theta) -> tuple[Rollout, Any]:
             found = rollout(prepared, problem, theta, iterations)

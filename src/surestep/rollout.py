@@ -164,6 +164,10 @@ def reach(
     )
 
 
+BLOCK = 256
+"""How many instances are side by side where nobody has measured."""
+
+
 @eqx.filter_jit
 def rollouts(
     rule: Rule,
@@ -244,6 +248,33 @@ def observe(
 
     seen = jax.lax.map(one, thetas, batch_size=block)
     return Observed(seen.losses, seen.hits[:, :-1], seen.statistics[:, :-1])
+
+
+@eqx.filter_jit
+def observe_several(
+    rule: Rule,
+    hypers: Float[Array, "sample d"] | None,
+    problem: Problem,
+    thetas: Theta,
+    at: tuple[int, ...],
+    tolerances: Float[Array, " tolerance"],
+    statistics: tuple[Statistic, ...],
+    block: int,
+    goal: Goal | None = None,
+) -> Observed:
+    """The same of a rule with several hypers, all side by side; every array begins with theirs.
+
+    Without hypers the rule itself is the only one.
+    """
+
+    def one(rule: Rule) -> Observed:
+        return observe(rule, problem, thetas, at, tolerances, statistics, block, goal)
+
+    if hypers is not None and len(hypers) > 1:
+        return jax.vmap(lambda hyper: one(with_hyper(rule, hyper)))(hypers)
+    # A batch of one would compile to other, slower products.
+    only = one(rule if hypers is None else with_hyper(rule, hypers[0]))
+    return jax.tree.map(lambda leaf: leaf[None], only)
 
 
 @eqx.filter_jit

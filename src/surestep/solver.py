@@ -20,7 +20,15 @@ from surestep.portable import export_solver
 from surestep.posterior import Posterior
 from surestep.problem import Point, Problem, Theta, draw, instance, theta_form, working_precision
 from surestep.randomness import named_key
-from surestep.rollout import Draws, Status, Underway, begin_each, continue_each, points_of
+from surestep.rollout import (
+    BLOCK,
+    Draws,
+    Status,
+    Underway,
+    begin_each,
+    continue_each,
+    points_of,
+)
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.signature import PROBES
 from surestep.solution import Coverage, Solution
@@ -49,7 +57,7 @@ class Solver:
     """How many iterations the certificate is about, and `solve` makes by default."""
     goal: Goal
     """What counts as success on an instance."""
-    block: int = 256
+    block: int = BLOCK
     """How many instances are iterated side by side."""
     certificate: Certificate | None = None
     posterior: Posterior | None = None

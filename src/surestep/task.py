@@ -34,6 +34,8 @@ class Task:
     """What else of a rollout is certified, by name."""
     training: TrainingSettings = TrainingSettings()
     """What training makes small."""
+    abreast: int = 1
+    """How many samples of a prior are rolled out by one program."""
 
     def material(self, data: PriorSet) -> Material:
         """The prior set, made ready for training."""
@@ -77,9 +79,10 @@ class Task:
         With `to_goal` the last column of hits is that of every instance's own goal.
         """
         goal = self.goal if to_goal else None
+        sizes = (self.block, self.abreast)
         statistics = self.statistics
         return Work(
-            self.problem, rule, hypers, data, at, tolerances, goal, statistics, self.block, name
+            self.problem, rule, hypers, data, at, tolerances, goal, statistics, *sizes, name
         )
 
     def observe(

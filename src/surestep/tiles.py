@@ -1,8 +1,8 @@
 """Rollouts of many rules on many instances, in tiles that any device can compute.
 
-A tile is one rule on a run of instances. Every tile of a work is computed by the same compiled
-program of one device, so who computes it changes no bit of what is observed. Only a few tiles are
-in memory at a time, however many instances there are.
+A tile is a group of rules on a run of instances. Every tile of a work is computed by the same
+compiled program of one device, so who computes it changes no bit of what is observed. Only a few
+tiles are in memory at a time, however many instances there are.
 """
 
 import collections
@@ -21,8 +21,8 @@ from jaxtyping import Array, Float
 from surestep.errors import ProblemError
 from surestep.goal import Goal
 from surestep.problem import Problem, Theta, working_precision
-from surestep.rollout import Observed, Statistic, observe
-from surestep.rule import Rule, with_hyper
+from surestep.rollout import Observed, Statistic, observe_several
+from surestep.rule import Rule
 from surestep.split import DataSet
 
 LENGTH = 1024
@@ -41,8 +41,13 @@ class Cuts:
 
     @classmethod
     def of(cls, size: int, block: int) -> "Cuts":
-        """Runs of about `LENGTH`, or of a block where that is more, as equal as can be."""
-        number = -(-size // max(LENGTH, block))
+        """Runs of about `LENGTH`, or of a block where that is more."""
+        return cls.even(size, max(LENGTH, block))
+
+    @classmethod
+    def even(cls, size: int, longest: int) -> "Cuts":
+        """Runs of at most this length, as equal as can be."""
+        number = -(-size // longest)
         return cls(size, -(-size // number))
 
     @property
@@ -56,19 +61,27 @@ class Cuts:
 
 
 class Seen(NamedTuple):
-    """What was observed of one rule, by instance."""
+    """What was observed of rules, by sample and instance."""
 
-    losses: Float[np.ndarray, "instance iteration"]
-    hits: Float[np.ndarray, "instance tolerance"]
-    statistics: Float[np.ndarray, "instance statistic"]
+    losses: Float[np.ndarray, "sample instance iteration"]
+    hits: Float[np.ndarray, "sample instance tolerance"]
+    statistics: Float[np.ndarray, "sample instance statistic"]
 
 
 class Place(NamedTuple):
-    """What a tile is about: a sample, and the instances from `first` to before `last`."""
+    """What a tile is about."""
 
-    sample: int
-    first: int
-    last: int
+    samples: slice
+    instances: slice
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many samples and instances it has."""
+        return _length(self.samples), _length(self.instances)
+
+
+def _length(part: slice) -> int:
+    return part.stop - part.start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +102,8 @@ class Work:
     statistics: Mapping[str, Statistic]
     block: int
     """How many instances are iterated side by side."""
+    abreast: int = 1
+    """How many samples are rolled out by one program."""
     name: str = ""
     """Whose rule it is: a baseline's name, or nothing for the learned rule."""
 
@@ -108,21 +123,34 @@ class Work:
         return Cuts.of(self.data.size, self.block)
 
     @property
+    def groups(self) -> Cuts:
+        """How the samples are cut: into groups as equal as can be."""
+        return Cuts.even(self.samples, self.abreast)
+
+    @property
     def number(self) -> int:
         """How many tiles there are."""
-        return self.samples * self.cuts.number
+        return self.groups.number * self.cuts.number
+
+    def split(self, tile: int) -> tuple[int, int]:
+        """The run of instances and the group of samples of a tile.
+
+        Tiles of the same instances follow each other.
+        """
+        return divmod(tile, self.groups.number)
 
     def place(self, tile: int) -> Place:
-        """What a tile is about. Those of the same instances follow each other."""
-        run, sample = divmod(tile, self.samples)
-        return Place(sample, *self.cuts.bounds(run))
+        """What a tile is about."""
+        run, group = self.split(tile)
+        return Place(slice(*self.groups.bounds(group)), slice(*self.cuts.bounds(run)))
 
-    def sample(self, number: int) -> Rule:
-        """One of the rules."""
+    def group(self, number: int) -> Float[np.ndarray, "abreast d"] | None:
+        """The hypers of a group, the last one repeated until the group has its full length."""
         if self.hypers is None:
-            return self.rule
-        with working_precision(self.problem):
-            return with_hyper(self.rule, jnp.asarray(self.hypers[number]))
+            return None
+        first, last = self.groups.bounds(number)
+        numbers = np.arange(first, first + self.groups.length)
+        return self.hypers[np.minimum(numbers, last - 1)]
 
     def thetas(self, run: int) -> Theta:
         """The instances of a run, the last one repeated until the run has its full length."""
@@ -141,13 +169,14 @@ class Work:
 
     def checked(self, tile: int, seen: Observed) -> Seen:
         """What was observed on a tile, unless the problem has broken its contract there."""
-        _, first, last = self.place(tile)
+        place = self.place(tile)
+        samples, instances = place.shape
         losses, hits, found = (
-            np.asarray(part, np.float64)[: last - first]
+            np.asarray(part, np.float64)[:samples, :instances]
             for part in (seen.losses, seen.hits, seen.statistics)
         )
-        require_sound(self.problem, self.data, losses, first)
-        for name, column in zip(self.statistics, found.T, strict=True):
+        require_sound(self.problem, self.data, losses.min(axis=0), place.instances.start)
+        for name, column in zip(self.statistics, np.moveaxis(found, -1, 0), strict=True):
             outside = ~((column >= 0) & (column <= 1))
             if outside.any():
                 raise ProblemError(
@@ -201,16 +230,19 @@ class Alone:
             yield from _read(work, *waiting.popleft())
 
 
-def observe_all(work: Work, crew: Crew | None = None) -> Seen:
-    """What is observed of a single rule on the whole data set."""
-    size = work.data.size
+def room(work: Work) -> Seen:
+    """Tables for all that is going to be observed."""
     widths = (len(work.at), work.hits, len(work.statistics))
-    whole = Seen(*(np.empty((size, width)) for width in widths))
+    return Seen(*(np.zeros((work.samples, work.data.size, width)) for width in widths))
+
+
+def observe_all(work: Work, crew: Crew | None = None) -> Seen:
+    """What is observed of a single rule on the whole data set, by instance."""
+    whole = room(work)
     for tile, seen in (crew or Alone()).observe(work, range(work.number)):
-        _, first, last = work.place(tile)
         for table, part in zip(whole, seen, strict=True):
-            table[first:last] = part
-    return whole
+            table[work.place(tile)] = part
+    return Seen(*(table[0] for table in whole))
 
 
 def _read(work: Work, tiles: Sequence[int], results: Any) -> Iterator[tuple[int, Seen]]:
@@ -219,7 +251,7 @@ def _read(work: Work, tiles: Sequence[int], results: Any) -> Iterator[tuple[int,
 
 
 class _OneDevice:
-    """Tiles one by one; instances stay on the device while one rule after the other sees them."""
+    """Tiles one by one; instances stay on the device while one group after the other sees them."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -227,9 +259,11 @@ class _OneDevice:
 
     def start(self, tiles: Sequence[int]) -> Any:
         work, (tile,) = self.work, tiles
-        run, sample = divmod(tile, work.samples)
-        seen = observe(
-            work.sample(sample),
+        run, group = work.split(tile)
+        hypers = work.group(group)
+        seen = observe_several(
+            work.rule,
+            None if hypers is None else jnp.asarray(hypers),
             work.problem,
             self.thetas(run),
             work.at,
@@ -255,15 +289,16 @@ class _Sharded:
     def start(self, tiles: Sequence[int]) -> Any:
         work, number = self.work, self.mesh.size
         # Devices that have nothing to do repeat the last tile.
-        places = [divmod(tile, work.samples) for tile in tiles]
+        places = [work.split(tile) for tile in tiles]
         places += [places[-1]] * (number - len(places))
-        stacked = _stacked([(work.sample(s), self.thetas(run)) for run, s in places])
+        stacked = _stacked([(work.group(group), self.thetas(run)) for run, group in places])
         arrays, rest = eqx.partition(stacked, _is_array)
         sharding = NamedSharding(self.mesh, PartitionSpec("tile"))
         seen = _observe_sharded(
             self.mesh,
             jax.device_put(arrays, sharding),
             rest,
+            work.rule,
             work.problem,
             work.at,
             work.levels(),
@@ -297,6 +332,7 @@ def _observe_sharded(
     mesh: Mesh,
     arrays: Any,
     rest: Any,
+    rule: Rule,
     problem: Problem,
     at: tuple[int, ...],
     levels: Array,
@@ -304,13 +340,13 @@ def _observe_sharded(
     block: int,
     goal: Goal | None,
 ) -> Observed:
-    """The program of one device on every device of a mesh, with rules and instances of its own."""
-    shared, fixed = eqx.partition((problem, levels), eqx.is_array)
+    """The program of one device on every device of a mesh, with hypers and instances of its own."""
+    shared, fixed = eqx.partition((rule, problem, levels), eqx.is_array)
 
     def one(arrays: Any, shared: Any) -> Observed:
-        rule, thetas = eqx.combine(jax.tree.map(lambda leaf: leaf[0], arrays), rest)
-        problem, levels = eqx.combine(shared, fixed)
-        seen = observe(rule, problem, thetas, at, levels, statistics, block, goal)
+        hypers, thetas = eqx.combine(jax.tree.map(lambda leaf: leaf[0], arrays), rest)
+        rule, problem, levels = eqx.combine(shared, fixed)
+        seen = observe_several(rule, hypers, problem, thetas, at, levels, statistics, block, goal)
         return jax.tree.map(lambda leaf: leaf[None], seen)
 
     spread = PartitionSpec("tile")

@@ -137,12 +137,16 @@ def bundled_digits() -> Stock:
     return Stock("scikit-learn's digits (8 x 8)", images, labels, white=16)
 
 
+_DELAY = 0.01
+"""Seconds before a second try, of which there is none; scikit-learn refuses 0."""
+
+
 def fetch_mnist() -> Stock:
     """MNIST from OpenML, by way of scikit-learn and its cache."""
     datasets = _datasets()
     with _impatient():
         found: Any = datasets.fetch_openml(
-            "mnist_784", version=1, as_frame=False, n_retries=1, delay=0.0
+            "mnist_784", version=1, as_frame=False, n_retries=1, delay=_DELAY
         )
     images, labels = np.asarray(found.data), np.asarray(found.target)
     if images.shape != (70_000, 784) or labels.shape != (70_000,):

@@ -45,6 +45,9 @@ from surestep.tuning import TuningSettings, tuned
 BLUR = np.array([[41, 26, 7], [26, 16, 4], [7, 4, 1]]) / 273
 """The blur's 5 x 5 kernel from its centre on: it is symmetric in both directions."""
 
+_SIDE_BY_SIDE = 10
+"""Instances that classical solvers take at a time, before a run has its pace."""
+
 SHRINK_ITERATIONS = 8
 """Newton iterations that bring shrunk lengths to single precision."""
 
@@ -358,18 +361,18 @@ def build(config: Config) -> Experiment:
     dual_step = tuned(
         *("problem.dual_step", settings.dual_step, PrimalDual, problem),
         PriorSet.draw(problem, few, config.seed),
-        *(config.horizon, config.block),
+        *(config.horizon, _SIDE_BY_SIDE),
     )
 
     def last_losses(thetas: Theta) -> Float[np.ndarray, " instance"]:
         with working_precision(problem):
-            return np.asarray(losses_at(nesterov, problem, thetas, (limit,), config.block)[:, 0])
+            return np.asarray(losses_at(nesterov, problem, thetas, (limit,), _SIDE_BY_SIDE)[:, 0])
 
     def minima(thetas: Theta) -> Float[np.ndarray, " instance"]:
         """The least losses that a long primal-dual run finds."""
         with working_precision(problem):
             long = PrimalDual(float(dual_step))
-            found = rollouts(long, problem, thetas, settings.minimum_iterations, config.block)
+            found = rollouts(long, problem, thetas, settings.minimum_iterations, _SIDE_BY_SIDE)
             return np.asarray(jnp.min(found.losses, axis=1), np.float64)
 
     def create_rule(key: Array) -> Rule:
@@ -420,7 +423,7 @@ def draw(config: Config, experiment: Experiment, learned: Learned, folder: Path)
 
     def solved(rule: Rule) -> np.ndarray:
         with working_precision(problem):
-            found = rollouts(rule, problem, few, config.horizon, config.block).x
+            found = rollouts(rule, problem, few, config.horizon, _SIDE_BY_SIDE).x
         return np.asarray(found).reshape(few.observed.shape)
 
     original = np.asarray(few.original, np.float64)
@@ -453,7 +456,6 @@ PAPER = Config(
     goal=Goal(scale=0.2, exponent=1.0),
     # The paper's text says 50 iterations, its code and figure 25.
     horizon=25,
-    block=10,
     evaluate=EvaluateSettings(limit=1000),
 )
 
@@ -479,7 +481,6 @@ QUICK = dataclasses.replace(
     problem=ImageSettings(height=48, width=36, shorter_side=120, accuracies=(0.4, 0.2, 0.04)),
     # Small crops are darker here and there: on some even the minimum is above a fifth.
     goal=Goal(scale=0.35, exponent=1.0),
-    block=8,
     sizes=SplitSizes(160, 200, 200, 48),
     locate=LocateSettings(steps=12_000, halve_every=3_000, check_every=3_000, chunk=1_000),
     sample=SampleSettings(samples=10),

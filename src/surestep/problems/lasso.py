@@ -37,6 +37,9 @@ from surestep.stages.sample import SampleSettings
 from surestep.trajectory import TrainingSettings
 from surestep.tuning import TuningSettings, tuned
 
+_SIDE_BY_SIDE = 64
+"""Instances that classical solvers take at a time, before a run has its pace."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LassoSettings:
@@ -242,7 +245,7 @@ def build(config: Config) -> Experiment:
     prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
     step_size = 1 / problem.smoothness
     few = min(config.problem.admm_iterations, config.horizon)
-    penalty = tuned("problem.admm", config.problem.admm, ADMM, problem, prior, few, config.block)
+    penalty = tuned("problem.admm", config.problem.admm, ADMM, problem, prior, few, _SIDE_BY_SIDE)
     outside = CoordinateDescent.of(problem.matrix)
 
     def minima(thetas: Theta) -> Float[np.ndarray, " instance"]:
@@ -285,8 +288,6 @@ PAPER = Config(
     problem=LassoSettings(),
     goal=Goal(scale=1.0, exponent=0.6),
     horizon=350,
-    # The rule's activations of so many instances fit the cache.
-    block=64,
     evaluate=EvaluateSettings(limit=5_000),
 )
 
@@ -329,6 +330,7 @@ TINY = dataclasses.replace(
     QUICK,
     preset="tiny",
     problem=LassoSettings(rows=4, columns=10),
+    block=64,
     goal=Goal(scale=1.0, exponent=0.9),
     horizon=10,
     sizes=SplitSizes(64, 64, 64, 64),

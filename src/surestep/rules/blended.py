@@ -1,5 +1,7 @@
 """The paper's learned rule for MNIST: two pairs of preconditioners, one for the end of the way."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
@@ -42,6 +44,12 @@ class Blended(LooksBack):
             gradient_scales=jnp.full((2, dimension), scale),
             momentum_scales=jnp.full((2, dimension), scale),
             near_end=near_end,
+        )
+
+    def prepare(self) -> "Blended":
+        """With both chains in the form for iterating."""
+        return dataclasses.replace(
+            self, weights=self.weights.prepared(), direction=self.direction.prepared()
         )
 
     def update(

@@ -3,11 +3,15 @@
 import functools
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from surestep.rule import Rule
+from surestep.rules.fused import apply_chain, apply_fused
 
 
 class LinearChain(eqx.Module):
@@ -43,12 +47,23 @@ class LinearChain(eqx.Module):
             tuple((functools.reduce(lambda m, w: w @ m, group),) for group in self.groups)
         )
 
+    def prepared(self) -> "LinearChain":
+        """The same map in the form that is fastest to iterate."""
+        return _IteratedChain(self.multiplied().groups)
+
     def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
         """Apply the map to every column."""
-        *hidden, last = (group[0] for group in self.multiplied().groups)
-        for matrix in hidden:
-            columns = jnp.maximum(matrix @ columns, 0)
-        return last @ columns
+        return apply_chain(self._matrices(), (), columns)
+
+    def _matrices(self) -> tuple[Float[Array, "out in"], ...]:
+        return tuple(group[0] for group in self.multiplied().groups)
+
+
+class _IteratedChain(LinearChain):
+    """A chain that is not trained any more."""
+
+    def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
+        return apply_fused(self._matrices(), (), columns)
 
 
 class Perceptron(eqx.Module):
@@ -83,13 +98,34 @@ class Perceptron(eqx.Module):
             else (),
         )
 
+    def prepared(self) -> "Perceptron":
+        """The same map in the form that is fastest to iterate."""
+        return _IteratedPerceptron(self.weights, self.biases)
+
     def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
         """Apply the maps to every column."""
-        for i, matrix in enumerate(self.weights):
-            columns = matrix @ (jnp.maximum(columns, 0) if i else columns)
-            if self.biases:
-                columns = columns + self.biases[i][:, None]
-        return columns
+        return apply_chain(self.weights, self.biases, columns)
+
+
+class _IteratedPerceptron(Perceptron):
+    """A perceptron that is not trained any more."""
+
+    def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
+        return apply_fused(self.weights, self.biases, columns)
+
+
+def without_kernels(rule: Rule) -> Rule:
+    """A prepared rule whose program needs no kernel of ours, and so no version of JAX."""
+
+    def plain(part: Any) -> Any:
+        if isinstance(part, _IteratedChain):
+            return LinearChain(part.groups)
+        if isinstance(part, _IteratedPerceptron):
+            return Perceptron(part.weights, part.biases)
+        return part
+
+    kinds = (_IteratedChain, _IteratedPerceptron)
+    return jax.tree.map(plain, rule, is_leaf=lambda part: isinstance(part, kinds))
 
 
 class ConvolutionChain(eqx.Module):

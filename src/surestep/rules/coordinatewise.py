@@ -36,7 +36,7 @@ class Coordinatewise(LooksBack):
 
     def prepare(self) -> "Coordinatewise":
         """Multiply adjacent linear maps once."""
-        return Coordinatewise(self.direction.multiplied(), self.scale.multiplied())
+        return Coordinatewise(self.direction.prepared(), self.scale.prepared())
 
     def update(
         self, x: Vector, value: Scalar, gradient: Vector, memory: Previous

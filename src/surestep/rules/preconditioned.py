@@ -1,5 +1,6 @@
 """The paper's learned rule for training a neural network: two learned preconditioners."""
 
+import dataclasses
 from typing import Literal
 
 import jax
@@ -55,6 +56,12 @@ class Preconditioned(LooksBack):
             gradient_scaling=jnp.full(dimension, scaling, jnp.result_type(float)),
             momentum_scaling=jnp.full(dimension, scaling, jnp.result_type(float)),
             loss_scale=loss_scale,
+        )
+
+    def prepare(self) -> "Preconditioned":
+        """With both perceptrons in the form for iterating."""
+        return dataclasses.replace(
+            self, weighting=self.weighting.prepared(), direction=self.direction.prepared()
         )
 
     def update(

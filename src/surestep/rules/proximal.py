@@ -1,5 +1,6 @@
 """The paper's learned rule for the lasso: a proximal gradient step with a learned correction."""
 
+import dataclasses
 from typing import ClassVar, Literal
 
 import equinox as eqx
@@ -68,6 +69,12 @@ class Proximal(Rule):
             weights=LinearChain.create(((12, 30), (30, 20), (20, 10), (10, 8)), key_weights),
             corrections=LinearChain.create(((8, 20), (20, 20), (20, 20), (20, 2)), key_corrections),
             step_size=step_size,
+        )
+
+    def prepare(self) -> "Proximal":
+        """With both chains in the form for iterating."""
+        return dataclasses.replace(
+            self, weights=self.weights.prepared(), corrections=self.corrections.prepared()
         )
 
     def init(self, oracle: Oracle, x: Vector) -> ProximalState:

@@ -23,7 +23,7 @@ from surestep.split import TrainSet
 from surestep.stages.sample import Sampled, mean_square, weighed_risks
 from surestep.store import Checkpoint, NoCheckpoint, axes
 from surestep.task import Task
-from surestep.tiles import Alone, Crew, Seen, Work, observe_all
+from surestep.tiles import Alone, Crew, Seen, Work, observe_all, room
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,18 +73,16 @@ class _Seen:
     """Which tiles of the work are in it."""
 
     @classmethod
-    def nothing(cls, plan: Plan, work: Work) -> "_Seen":
+    def nothing(cls, work: Work) -> "_Seen":
         """Room for all that is going to be observed."""
-        widths = (len(plan.iterations), plan.hits, len(plan.statistics))
-        tables = (np.zeros((work.samples, work.data.size, width)) for width in widths)
-        return cls(*tables, finished=np.zeros(work.number, bool))
+        return cls(*room(work), finished=np.zeros(work.number, bool))
 
     def put(self, work: Work, tile: int, found: Seen) -> None:
         """Add what was observed on a tile."""
-        sample, first, last = work.place(tile)
-        self.losses[sample, first:last] = found.losses
-        self.hits[sample, first:last] = found.hits
-        self.statistics[sample, first:last] = found.statistics
+        place = work.place(tile)
+        self.losses[place] = found.losses
+        self.hits[place] = found.hits
+        self.statistics[place] = found.statistics
         self.finished[tile] = True
 
 
@@ -115,7 +113,7 @@ def certify(
     work = task.work(
         rule, data, plan.iterations, plan.hit_tolerances, prior.hypers, to_goal=plan.hits_goal
     )
-    seen = _gather(plan, work, checkpoint, report, crew)
+    seen = _gather(work, checkpoint, report, crew)
     race = (plan.horizon, race_length(plan.horizon, seen.hits))
     theirs = [
         observe_all(
@@ -182,17 +180,23 @@ def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified
     )
 
 
-def _gather(plan: Plan, work: Work, checkpoint: Checkpoint, report: Reporter, crew: Crew) -> _Seen:
-    empty = _Seen.nothing(plan, work)
+def _gather(work: Work, checkpoint: Checkpoint, report: Reporter, crew: Crew) -> _Seen:
+    empty = _Seen.nothing(work)
     seen = checkpoint.load(empty) or empty
     left = np.flatnonzero(~seen.finished).tolist()
-    unit = "samples" if work.cuts.number == 1 else "tiles"
+    total, done = (
+        sum(work.place(tile).shape[0] for tile in tiles)
+        for tiles in (range(work.number), np.flatnonzero(seen.finished).tolist())
+    )
+    unit = "samples" if work.cuts.number == 1 else "samples of runs of instances"
     saving = _Saving(checkpoint)
-    with report.stage("certify", work.number, unit, work.number - len(left)) as bar:
+    with report.stage("certify", total, unit, done) as bar:
         try:
             for tile, found in crew.observe(work, left):
                 seen.put(work, tile, found)
-                bar.advance(1, f"median loss {np.median(found.losses[:, -1]):.3g}")
+                bar.advance(
+                    len(found.losses), f"median loss {np.median(found.losses[..., -1]):.3g}"
+                )
                 saving.now_and_then(seen)
         except HostError:
             # What the other hosts have computed is not lost with them.

@@ -1,0 +1,116 @@
+"""Chains of small linear maps as one kernel: the same numbers as product by product."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from surestep.problem import working_precision
+from surestep.randomness import named_key
+from surestep.rules import Blended, Coordinatewise, Preconditioned, Proximal, fused
+from surestep.rules.blocks import LinearChain, Perceptron, without_kernels
+from surestep.rules.fused import apply_by_kernel, apply_chain, apply_fused
+from tiny import PROBLEM
+
+RULES = {
+    "blended": lambda key: Blended.create(key, 5),
+    "coordinatewise": Coordinatewise.create,
+    "preconditioned": lambda key: Preconditioned.create(key, 5),
+    "proximal": lambda key: Proximal.create(key, 0.1),
+}
+
+
+def chain(widths, biases, number):
+    """A chain and columns for it, in NumPy."""
+    rng = np.random.default_rng(sum(widths) + number)
+    matrices = tuple(rng.normal(size=(b, a)) for a, b in itertools.pairwise(widths))
+    shifts = tuple(rng.normal(size=m.shape[0]) for m in matrices) if biases else ()
+    return matrices, shifts, rng.normal(size=(widths[0], number))
+
+
+def by_numpy(matrices, biases, columns):
+    for i, matrix in enumerate(matrices):
+        columns = matrix @ (np.maximum(columns, 0) if i else columns)
+        columns = columns + (biases[i][:, None] if biases else 0)
+    return columns
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize(("widths", "number"), [((3, 4, 2), 70), ((2, 1), 300), ((4, 3, 3, 1), 1)])
+def test_the_kernel_computes_the_chain(widths, number, biases):
+    given = chain(widths, biases, number)
+    with working_precision(PROBLEM):
+        arrays = jax.tree.map(jnp.asarray, given)
+        found = apply_by_kernel(*arrays, interpret=True)
+        plain = apply_chain(*arrays)
+    np.testing.assert_allclose(found, by_numpy(*given), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(plain, by_numpy(*given), rtol=1e-12, atol=1e-13)
+
+
+def test_the_kernel_computes_batches_of_chains():
+    """A batch of rules on a batch of instances, as certifying rolls them out."""
+    rng = np.random.default_rng(5)
+    matrices = (rng.normal(size=(3, 4, 2)), rng.normal(size=(3, 1, 4)))
+    columns = rng.normal(size=(3, 6, 2, 40))
+    with working_precision(PROBLEM):
+
+        def each(matrices, columns):
+            return jax.vmap(lambda one: apply_by_kernel(matrices, (), one, interpret=True))(columns)
+
+        found = jax.vmap(each)(jax.tree.map(jnp.asarray, matrices), jnp.asarray(columns))
+    for rule in range(3):
+        for instance in range(6):
+            mine = tuple(matrix[rule] for matrix in matrices)
+            np.testing.assert_allclose(
+                found[rule, instance], by_numpy(mine, (), columns[rule, instance]), rtol=1e-12
+            )
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_kernel_can_be_compiled_for_a_gpu(precision, monkeypatch):
+    """As far as a machine without one can tell: the program for CUDA has the kernel in it."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    given = chain((7, 15, 20, 15, 1), False, 200)
+    with jax.enable_x64(precision == "float64"):
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, precision), given)
+        program = jax.jit(apply_fused).trace(*shapes).lower(lowering_platforms=("cuda",))
+        assert "triton" in program.as_text()
+        program = jax.jit(apply_fused).trace(*shapes).lower(lowering_platforms=("cpu",))
+        assert "triton" not in program.as_text()
+
+
+@pytest.mark.parametrize(
+    ("widths", "number"), [((40, 40), 64), ((7, 15, 1), fused.FEWEST - 1)], ids=["large", "few"]
+)
+def test_what_is_large_or_few_goes_by_products(widths, number, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    given = jax.tree.map(jnp.asarray, chain(widths, False, number))
+    assert "pallas" not in str(jax.make_jaxpr(apply_fused)(*given))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_only_prepared_rules_have_kernels_and_exported_ones_lose_them(name, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(fused, "FEWEST", 1)
+    with working_precision(PROBLEM):
+        rule = RULES[name](named_key(0, "rule"))
+
+    def chains(rule):
+        kinds = (LinearChain, Perceptron)
+        found = jax.tree.leaves(rule, is_leaf=lambda part: isinstance(part, kinds))
+        return [part for part in found if isinstance(part, kinds)]
+
+    def kernels(rule):
+        for part in chains(rule):
+            matrices = part.weights if isinstance(part, Perceptron) else part.groups
+            inputs = jax.tree.leaves(matrices)[0].shape[1]
+            yield "pallas" in str(jax.make_jaxpr(part)(jnp.zeros((inputs, 70))))
+
+    assert not any(kernels(rule))
+    assert list(kernels(rule.prepare())) == [True, True]
+    bare = without_kernels(rule.prepare())
+    assert type(bare) is type(rule) and list(kernels(bare)) == [False, False]
+    for before, after in zip(jax.tree.leaves(rule.prepare()), jax.tree.leaves(bare), strict=True):
+        np.testing.assert_array_equal(before, after)
