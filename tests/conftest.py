@@ -17,6 +17,9 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
+# Nothing is measured before a run: times would decide about the last bits.
+os.environ.setdefault("SURESTEP_CACHE", "off")
+
 import equinox as eqx
 import jax
 

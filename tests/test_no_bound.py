@@ -13,6 +13,7 @@ from scipy import stats
 import surestep
 from surestep.certificate import Certificate
 from surestep.claims import Plan
+from surestep.closeness import close_losses
 from surestep.errors import ConfigurationError
 from surestep.goal import Goal
 from surestep.own.auto import decrease_goal
@@ -28,7 +29,7 @@ from surestep.stages.certify import Certified
 from surestep.stages.evaluate import EvaluateSettings
 from surestep.store import RunFolder
 from surestep.trajectory import TrainingSettings
-from surestep.verify import _close_anywhere, verify
+from surestep.verify import verify
 from tiny import CONFIG, changed
 from tiny import PROBLEM as TINY_PROBLEM
 
@@ -157,10 +158,10 @@ def test_it_is_verified_and_solved(folder, opened):
 
 def test_other_losses_do_not_pass_for_the_stored_ones():
     stored = np.array([[4.0, -5.0, -1e-13], [np.inf, 1.0, -2.0]])
-    assert _close_anywhere(stored + 1e-9, stored, 1e-6).all()
+    assert close_losses(stored + 1e-9, stored, False, 1e-6).all()
     other = stored.copy()
     other[0, 1], other[1, 0] = -6.0, 7.0
-    assert _close_anywhere(other, stored, 1e-6).tolist() == [[True, False, True],
+    assert close_losses(other, stored, False, 1e-6).tolist() == [[True, False, True],
                                                             [False, True, True]]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from surestep.rollout import BLOCK
 from surestep.split import PriorSet, TrainSet
 from surestep.store import RunFolder
 from surestep.task import Task
-from surestep.verify import verify
+from surestep.verify import made_elsewhere, verify
 from surestep.verify_fresh import verify_fresh
 from surestep.workers import subject_of
 
@@ -37,6 +37,11 @@ def verify_run(folder: Path, rerun: int, own_file: str = "") -> None:
     run = RunFolder(folder)
     config = problems.read_config(run)
     experiment = problems.build(config, own_file)
+    if made_elsewhere(run):
+        print(
+            "made by other versions or on another kind of machine: what is computed from the "
+            "instances again is compared to rounding"
+        )
     checks = verify(run, config, experiment, rerun) + verify_fresh(run, config, experiment, rerun)
     for check in checks:
         print(check)

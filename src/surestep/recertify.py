@@ -60,13 +60,15 @@ class Charge:
     certificate: str
     epsilon: float
     instances: list[str]
+    seed: int | None = None
+    """What they were drawn by, if they were."""
 
 
 def charge(folder: RunFolder, certificate: str, epsilon: float, train: TrainSet) -> None:
     """Note that a certificate has been computed from these instances; once is enough."""
     charges = read_charges(folder)
     if all(entry.certificate != certificate for entry in charges):
-        charges.append(Charge(certificate, epsilon, train.hashes))
+        charges.append(Charge(certificate, epsilon, train.hashes, train.seed))
         folder.kept(folder.charges_path).write(to_json({"charges": charges}))
 
 
@@ -120,7 +122,7 @@ def certify_again(
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
 
     def planned(before: list[Charge]) -> Plan:
-        spent = spent_on(fresh, before)
+        spent = spent_on(fresh, before, train.seed)
         return plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
 
     plan, name = planned(charges), str(len(charges))
@@ -159,10 +161,15 @@ def deployed_sample(folder: RunFolder) -> int:
     return Certificate.load(folder.certificate_path).deployed_sample
 
 
-def spent_on(instances: list[str], charges: list[Charge]) -> float:
-    """The epsilon that certificates have cost which saw any of these instances."""
+def spent_on(instances: list[str], charges: list[Charge], seed: int | None = None) -> float:
+    """The epsilon that certificates have cost which saw any of these instances.
+
+    Those that were drawn by the same seed have, even if on another kind of machine, where the last
+    bits of an instance are others.
+    """
     seen = set(instances)
-    return sum(c.epsilon for c in charges if seen & set(c.instances))
+    again = (c for c in charges if seen & set(c.instances) or (seed is not None and c.seed == seed))
+    return sum(c.epsilon for c in again)
 
 
 def write_instances(place: Path, train: TrainSet) -> None:
@@ -232,6 +239,11 @@ def require_fresh(split: Split, train: TrainSet, deployed: bool = False) -> None
     if deployed:
         # Which sample is deployed was chosen by the train set.
         used["train"] = split.train
+        if train.seed is not None and train.seed == split.train.seed:
+            raise ConfigurationError(
+                f"the seed {train.seed} has drawn the run's train set: what a rule was chosen by "
+                "cannot certify it"
+            )
     for name, data in used.items():
         known = len(fresh & set(data.hashes))
         if known:

@@ -35,6 +35,8 @@ class DataSet:
     """Independent instances of one problem, stacked along their first axis."""
 
     thetas: Theta
+    seed: int | None = dataclasses.field(default=None, kw_only=True)
+    """What the set was drawn by: on another machine its instances have other last bits."""
 
     @property
     def size(self) -> int:
@@ -66,8 +68,9 @@ class DataSet:
         """Draw a set; sets of different types never share their random numbers or data."""
         if isinstance(problem, StockedProblem):
             with working_precision(problem):
-                return cls(problem.part(cls.__name__, size, named_key(seed, "data", "stock")))
-        return cls(draw(problem, size, named_key(seed, "data", cls.__name__)))
+                stock = problem.part(cls.__name__, size, named_key(seed, "data", "stock"))
+            return cls(stock, seed=seed)
+        return cls(draw(problem, size, named_key(seed, "data", cls.__name__)), seed=seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +94,7 @@ class TrainSet(DataSet):
         if size <= IN_MEMORY or isinstance(problem, StockedProblem):
             return super().draw(problem, size, seed)
         key = named_key(seed, "data", TrainSet.__name__)
-        return StreamedTrainSet(DrawnInChunks(problem, size, key))
+        return StreamedTrainSet(DrawnInChunks(problem, size, key), seed=seed)
 
 
 class Source(Protocol):

@@ -16,11 +16,11 @@ from surestep.recertify import (
     spent_on,
     stored_instances,
 )
-from surestep.split import Split, TrainSet
+from surestep.split import Split, StreamedTrainSet, TrainSet
 from surestep.stages.certify import Certified
 from surestep.stages.sample import Sampled
 from surestep.store import RunFolder
-from surestep.verify import Check, Finished, checks_of, read_plan
+from surestep.verify import Check, Finished, checks_of, made_elsewhere, read_plan
 
 
 def verify_fresh(
@@ -47,8 +47,9 @@ def verify_fresh(
     if not later:
         return checks
     split = Split.draw(experiment.problem, config.sizes, config.seed)
-    own = Charge(OWN, read_plan(folder.plan_path).epsilon, split.train.hashes)
-    charged = charges[0] == own
+    elsewhere = made_elsewhere(folder)
+    own = Charge(OWN, read_plan(folder.plan_path).epsilon, split.train.hashes, config.seed)
+    charged = _same_charge(charges[0], own, elsewhere)
     checks.append(
         Check(
             "the run's own certificate was charged first", charged, "" if charged else "it was not"
@@ -56,7 +57,8 @@ def verify_fresh(
     )
     for number, charge in enumerate(charges):
         if charge.certificate != OWN:
-            found = _one(folder, config, experiment, split, charge, charges[:number], rerun, seed)
+            before = charges[:number]
+            found = _one(folder, config, experiment, split, charge, before, rerun, seed, elsewhere)
             checks += [
                 dataclasses.replace(check, name=f"certificate {charge.certificate}: {check.name}")
                 for check in found
@@ -73,6 +75,7 @@ def _one(
     before: list[Charge],
     rerun: int,
     seed: int | None,
+    elsewhere: bool,
 ) -> list[Check]:
     place = folder.path / "certificates" / charge.certificate
     if not charge.certificate.isdecimal():
@@ -97,13 +100,25 @@ def _one(
         prior,
         RunFolder(place).load("certify", Certified),
         Certificate.load(place / "certificate.json"),
-        spent_on(charge.instances, before),
+        spent_on(charge.instances, before, charge.seed),
+        elsewhere,
     )
-    return [*_instances(split, train, charge, deployed), *checks_of(run, rerun, seed)]
+    instances = _instances(split, train, charge, deployed, elsewhere)
+    return [*instances, *checks_of(run, rerun, seed)]
 
 
-def _instances(split: Split, train: TrainSet, charge: Charge, deployed: bool) -> list[Check]:
-    charged = train.hashes == charge.instances
+def _same_charge(found: Charge, wanted: Charge, elsewhere: bool) -> bool:
+    """Elsewhere instances that are drawn again have other last bits, and so other hashes."""
+    if elsewhere and len(found.instances) == len(wanted.instances):
+        found = dataclasses.replace(found, instances=wanted.instances)
+    return found == wanted
+
+
+def _instances(
+    split: Split, train: TrainSet, charge: Charge, deployed: bool, elsewhere: bool
+) -> list[Check]:
+    drawn_again = elsewhere and isinstance(train, StreamedTrainSet)
+    charged = train.hashes == charge.instances or drawn_again
     try:
         require_fresh(split, train, deployed)
         reason = ""

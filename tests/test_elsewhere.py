@@ -1,0 +1,169 @@
+"""Certificates that were made on another kind of machine: verified to rounding, and no further."""
+
+import dataclasses
+import json
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from surestep import split
+from surestep.closeness import Nudged, agree, explained
+from surestep.errors import ConfigurationError
+from surestep.learning import learn
+from surestep.recertify import certify_again, read_charges, require_fresh
+from surestep.split import Split, TrainSet
+from surestep.stages.certify import Certified, paper_posterior
+from surestep.stages.sample import Sampled
+from surestep.store import RunFolder
+from surestep.verify import made_elsewhere, read_plan, verify
+from surestep.verify_fresh import verify_fresh
+from tiny import CONFIG, EXPERIMENT, PROBLEM, changed
+
+SMALL = changed(
+    CONFIG,
+    locate=changed(CONFIG.locate, steps=600, check_every=200),
+    sample=changed(CONFIG.sample, samples=3, burn_in=0, thinning=1),
+    evaluate=changed(CONFIG.evaluate, baselines=("heavy ball",), limit=20),
+)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = RunFolder(tmp_path_factory.mktemp("elsewhere") / "run")
+    learn(SMALL, EXPERIMENT, folder)
+    certify_again(folder, SMALL, EXPERIMENT, TrainSet.draw(PROBLEM, 40, 7), 0.02)
+    return folder
+
+
+def other_last_bits(monkeypatch):
+    """From now on this machine draws instances that differ in their last bits."""
+    draw = split.draw
+
+    def drawn(*arguments):
+        return Nudged(TrainSet(draw(*arguments))).part(0, arguments[1])
+
+    monkeypatch.setattr(split, "draw", drawn)
+
+
+@pytest.fixture
+def run(original, tmp_path, monkeypatch):
+    """A run that was made on a machine of another kind."""
+    shutil.copytree(original.path, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    folder.mark("made_with", environments=[{"device": "gpu of another kind"}])
+    other_last_bits(monkeypatch)
+    return folder
+
+
+def failed(run, rerun=0):
+    checks = verify(run, SMALL, EXPERIMENT, rerun) + verify_fresh(run, SMALL, EXPERIMENT, rerun)
+    return [check.name for check in checks if not check.stands]
+
+
+def edit(path, change):
+    plain = json.loads(path.read_text())
+    change(plain)
+    path.write_text(json.dumps(plain))
+
+
+def test_what_was_made_elsewhere_stands_to_rounding(run):
+    assert made_elsewhere(run)
+    data = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
+    assert data.train.hashes != read_charges(run)[0].instances
+    assert failed(run, rerun=64) == []
+
+
+def test_what_was_made_here_must_be_the_same_bits(original, monkeypatch):
+    assert not made_elsewhere(original)
+    assert failed(original, rerun=8) == []
+    other_last_bits(monkeypatch)
+    assert "the data sets" in failed(original)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_changed_number_in_a_statement_is_found_elsewhere_too(run, number):
+    def change(plain):
+        plain["statements"][number]["value"] *= 1 - 1e-6
+
+    edit(run.certificate_path, change)
+    assert any(name.startswith("statement") for name in failed(run))
+
+
+def test_another_plan_is_found_elsewhere_too(run):
+    def change(plain):
+        plain["lambdas"][0] *= 1 + 1e-6
+
+    edit(run.plan_path, change)
+    assert "the plan, and its budget" in failed(run)
+
+
+def test_other_instances_are_found_elsewhere_too(run, monkeypatch):
+    other = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed + 1)
+    monkeypatch.setattr(Split, "draw", lambda *_: other)
+    assert {"the data sets", "the goal on every train instance"} <= set(failed(run))
+
+
+@pytest.mark.parametrize("table", ["losses", "opponent_losses", "hits", "opponent_hits"])
+def test_other_observations_are_found_elsewhere_too(run, table):
+    plan, prior = read_plan(run.plan_path), run.load("sample", Sampled)
+    found = run.load("certify", Certified)
+    invented = np.array(getattr(found, table))
+    invented[found.mode if table in ("losses", "hits") else 0] *= 1.01
+    evidence = dataclasses.replace(found.evidence, **{table: invented})
+    run.save("certify", paper_posterior(plan, prior, evidence))
+    assert any("rolled out again" in name for name in failed(run, rerun=64))
+
+
+def test_the_same_seed_costs_again_on_another_machine(run):
+    charges = read_charges(run)
+    assert [charge.seed for charge in charges] == [SMALL.seed, 7]
+    fresh = TrainSet.draw(PROBLEM, 40, 7)
+    assert not set(fresh.hashes) & set(charges[1].instances)
+    costs = []
+    for seed in (7, 8):
+        _, place = certify_again(run, SMALL, EXPERIMENT, TrainSet.draw(PROBLEM, 40, seed), 0.02)
+        plan = read_plan(place / "plan.json")
+        costs.append(plan.epsilon)
+    assert costs == pytest.approx([0.04, 0.02])
+
+
+def test_the_seed_that_chose_the_deployed_rule_cannot_certify_it_anywhere(monkeypatch):
+    before = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
+    other_last_bits(monkeypatch)
+    train = TrainSet.draw(PROBLEM, 40, SMALL.seed)
+    assert not set(train.hashes) & set(before.train.hashes)
+    with pytest.raises(ConfigurationError, match="has drawn the run's train set"):
+        require_fresh(before, train, deployed=True)
+    require_fresh(before, train)
+
+
+def test_a_nudge_moves_every_number_by_a_last_bit_and_nothing_else():
+    thetas = {"a": jnp.linspace(-2.0, 3.0, 12).reshape(4, 3), "n": jnp.arange(4)}
+    nudged = Nudged(TrainSet(thetas)).part(1, 4)
+    np.testing.assert_array_equal(nudged["n"], [1, 2, 3])
+    moved = np.abs(nudged["a"] - thetas["a"][1:]) / np.abs(thetas["a"][1:])
+    assert np.all((moved > 0) & (moved < 5e-16))
+    assert nudged["a"].dtype == jnp.float64
+
+
+def test_agreeing_values_have_one_form_and_numbers_to_rounding():
+    value = {"a": [1.0, 2, "x", None], "b": {"c": float("nan")}}
+    assert agree(value, {"a": [1.0 + 1e-12, 2, "x", None], "b": {"c": float("nan")}}, 1e-9)
+    for other in (
+        {"a": [1.0 + 1e-6, 2, "x", None], "b": {"c": float("nan")}},
+        {"a": [1.0, 3, "x", None], "b": {"c": float("nan")}},
+        {"a": [1.0, 2, "x"], "b": {"c": float("nan")}},
+        {"a": [1.0, 2, "x", None], "b": {}},
+    ):
+        assert not agree(value, other, 1e-9)
+
+
+def test_only_what_a_nudge_does_is_explained():
+    here = np.array([[1.0, 1e-3], [2.0, 1e-5], [np.inf, np.inf]])
+    nudged = here * [1.0, 1.5]
+    assert explained(here, here, nudged, bounded=True).all()
+    assert explained(here, here * [1.0, 3.3], nudged, bounded=True).all()
+    assert not explained(here, here * [1.0, 3.4], nudged, bounded=True)[:2, 1].any()
+    assert not explained(here, here * [1.0 + 1e-12, 1.0], nudged, bounded=True)[:2, 0].any()
