@@ -4,10 +4,12 @@ import dataclasses
 import multiprocessing
 import os
 import stat
+import tracemalloc
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors
 import safetensors.numpy
 
 from surestep import problems
@@ -356,3 +358,34 @@ def test_numbers_survive_json(value):
     odd = Odd(value, (1, 2), None)
     assert from_plain(Odd, to_plain(odd)) == odd
     assert "Infinity" not in to_json(odd)
+
+
+def test_arrays_are_a_safetensors_file_like_any_other(tmp_path):
+    """The library reads what is written here, and the other way round."""
+    kinds = ("float64", "float32", "int64", "int32", "uint8", "bool")
+    arrays = {f"{kind} array": np.arange(12).reshape(3, 4).astype(kind) for kind in kinds}
+    arrays |= {"none": np.zeros((0, 3)), "one": np.array(2.5), "turned": np.ones((2, 5))[:, ::2].T}
+    write_arrays(tmp_path / "ours", arrays, {"wörter": "ünd mehr"})
+    found = safetensors.numpy.load_file(tmp_path / "ours")
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+    with safetensors.safe_open(tmp_path / "ours", "numpy") as file:
+        metadata = file.metadata()
+    safetensors.numpy.save_file(
+        {name: np.asarray(array, order="C") for name, array in arrays.items()},
+        tmp_path / "theirs",
+        metadata,
+    )
+    again, words = read_arrays(tmp_path / "theirs")
+    assert words == {"wörter": "ünd mehr"} and again.keys() == arrays.keys()
+
+
+def test_large_arrays_are_not_copied_to_be_written(tmp_path):
+    arrays = {name: np.ones((1000, 2000)) for name in ("a", "b")}
+    tracemalloc.start()
+    write_arrays(tmp_path / "large", arrays, {})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4e6 < arrays["a"].nbytes

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,13 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, content: bytes, previous: Path | None = None) -> None:
-    """Write a file atomically; the one that it replaces can be kept as `previous`."""
+def write_bytes(
+    path: Path, content: bytes | Iterable[bytes | memoryview], previous: Path | None = None
+) -> None:
+    """Write a file atomically; the one that it replaces can be kept as `previous`.
+
+    Content in pieces is written piece by piece, so that it is nowhere there as a whole.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +85,8 @@ def write_bytes(path: Path, content: bytes, previous: Path | None = None) -> Non
         beside.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(beside, flags, 0o666), "wb") as file:
-            file.write(content)
+            for piece in (content,) if isinstance(content, bytes) else content:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         if previous is not None and path.exists():

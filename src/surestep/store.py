@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import jax
 import numpy as np
 import safetensors
-import safetensors.numpy
 
 from surestep.errors import RunFolderError
 from surestep.files import exclusive, parse_json, require_plain, write_bytes, write_text
@@ -46,6 +45,8 @@ _KINDS = {
     **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
     "BOOL": "bool",
 }
+
+_CODES = {kind: code for code, kind in _KINDS.items()}
 
 Tree = TypeVar("Tree")
 Result = TypeVar("Result")
@@ -344,16 +345,40 @@ def write_arrays(
     previous: Path | None = None,
 ) -> None:
     """Write arrays atomically, with a checksum; the file before can be kept as `previous`."""
-    write_bytes(path, pack_arrays(arrays, metadata), previous)
+    write_bytes(path, _pieces(arrays, metadata), previous)
 
 
 def pack_arrays(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:
     """What `write_arrays` writes."""
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    metadata = metadata | {"sha256": _checksum(contiguous, metadata)}
-    # One entry, because safetensors writes several in random order: same content, same bytes.
-    packed = {"surestep": json.dumps(metadata, sort_keys=True)}
-    return safetensors.numpy.save(contiguous, packed)
+    return b"".join(_pieces(arrays, metadata))
+
+
+def _pieces(
+    arrays: dict[str, np.ndarray], metadata: dict[str, str]
+) -> Iterator[bytes | memoryview]:
+    """A safetensors file: the length of its header, the header, the arrays' bytes as they lie.
+
+    The library would copy them twice; the evidence of a certificate can be gigabytes.
+    """
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    metadata = metadata | {"sha256": _checksum(plain, metadata)}
+    # The widest first: then every array begins at a multiple of its width.
+    names = sorted(plain, key=lambda name: (-plain[name].itemsize, name))
+    entries: dict[str, Any] = {"__metadata__": {"surestep": json.dumps(metadata, sort_keys=True)}}
+    first = 0
+    for name in names:
+        last = first + plain[name].nbytes
+        entries[name] = {
+            "dtype": _CODES[plain[name].dtype.name],
+            "shape": list(plain[name].shape),
+            "data_offsets": [first, last],
+        }
+        first = last
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    yield len(header).to_bytes(8, "little") + header
+    for name in names:
+        yield plain[name].reshape(-1).view(np.uint8).data
 
 
 class Inspect(Protocol):
