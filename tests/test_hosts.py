@@ -18,7 +18,7 @@ import pytest
 
 from surestep.cli import main
 from surestep.errors import ConfigurationError, HostError
-from surestep.hosts import Joining, _expected, pack_seen, pack_work, unpack_job, unpack_seen
+from surestep.hosts import Board, Joining, _expected, pack_seen, pack_work, unpack_job, unpack_seen
 from surestep.recertify import OWN, certify_again, charge, read_charges
 from surestep.records import to_json
 from surestep.rule import hyper_of, with_hyper
@@ -207,6 +207,32 @@ def test_a_worker_runs_no_file_that_its_own_command_does_not_name():
     for given in ([], ["run", "mine.py"], ["--problem=mine.py"]):
         with pytest.raises(HostError, match=r"named the file theirs\.py:problem, which"):
             Workbench(subject, given)
+
+
+class Silent:
+    """A client that is slow to answer and remembers when it was asked."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def key_value_set_bytes(self, *_, **__):
+        time.sleep(0.05)
+        self.asked += 1
+
+    def key_value_dir_get_bytes(self, _):
+        return []
+
+
+def test_nobody_is_inside_the_client_once_the_board_is_closed(monkeypatch):
+    """A thread that was there when Python ended took finished processes down (SIGABRT)."""
+    client = Silent()
+    monkeypatch.setattr("jax._src.distributed.global_state.client", client)
+    board = Board(patience=0.1)
+    time.sleep(0.2)
+    assert board.close() and board.close()
+    asked = client.asked
+    time.sleep(0.2)
+    assert client.asked == asked > 0
 
 
 def test_what_is_no_tile_of_the_work_is_refused():

@@ -114,7 +114,18 @@ class Board:
         self.process, self.processes = jax.process_index(), jax.process_count()
         self._patience, self._began = patience, time.monotonic()
         self._heard: dict[str, tuple[bytes, float]] = {}
-        threading.Thread(target=self._live, daemon=True).start()
+        self._ending = threading.Event()
+        self._alive = threading.Thread(target=self._live, daemon=True)
+        self._alive.start()
+
+    def close(self) -> bool:
+        """Give no more signs of life; returns whether that has ended in time.
+
+        A thread that is inside JAX's client while Python ends would take the process down with it.
+        """
+        self._ending.set()
+        self._alive.join(_FAREWELL)
+        return not self._alive.is_alive()
 
     def put(self, name: str, content: bytes) -> None:
         """Leave a note."""
@@ -182,9 +193,9 @@ class Board:
             raise HostError(f"process 0 cannot be reached: {str(error).splitlines()[0]}") from error
 
     def _live(self) -> None:
-        """Give signs of life, and look for those of the others, until the process ends."""
+        """Give signs of life, and look for those of the others, until the board is closed."""
         count = 0
-        while True:
+        while not self._ending.is_set():
             count += 1
             try:
                 self._client.key_value_set_bytes(
@@ -197,7 +208,7 @@ class Board:
             except jax.errors.JaxRuntimeError:
                 # Whoever waits for the others will find that nobody was heard of.
                 pass
-            time.sleep(min(1.0, self._patience / 10))
+            self._ending.wait(min(1.0, self._patience / 10))
 
 
 @dataclasses.dataclass

@@ -101,7 +101,7 @@ def together(
             print(f"surestep: {message}", file=sys.stderr)
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             board.put(f"bye/{board.process}", b"bye")
-    if orderly:
+    if board.close() and orderly:
         jax.distributed.shutdown()
         return code
     # JAX's way to end waits for all processes, of which some may be gone.
