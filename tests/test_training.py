@@ -1,9 +1,11 @@
 """How good a rule is, in closed form."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from surestep import training
 from surestep.rules import HeavyBall
 from surestep.split import PriorSet
 from surestep.training import hyper_at, merit, merit_of
@@ -48,3 +50,15 @@ def test_merit_counts_distances_where_training_does():
 def test_stored_hypers_get_the_precision_of_the_rule():
     assert hyper_at(RULE, np.zeros(3, np.float32)).dtype == jnp.float64
     assert isinstance(TEACHER, HeavyBall)
+
+
+def test_an_option_that_xla_does_not_know_is_left_out(monkeypatch):
+    assert training._one_after_the_other("gpu") == {}
+    assert list(training._one_after_the_other("cpu").values()) == [False]
+    compile_really = jax.jit
+
+    def older(function, compiler_options):
+        return compile_really(function, compiler_options={"xla_cpu_no_such_option": False})
+
+    monkeypatch.setattr(jax, "jit", older)
+    assert training._one_after_the_other("cpu") == {}

@@ -7,10 +7,7 @@ plain NumPy is timed in the same rounds.
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from surestep import problems
@@ -26,7 +23,7 @@ from surestep.rule import Rule, hyper_of
 from surestep.rules import Convolutional, Coordinatewise, Preconditioned
 from surestep.split import PriorSet
 from surestep.stages.locate import LocateSettings
-from surestep.training import enrol, train
+from surestep.training import enrol, train_compiled
 from surestep.trajectory import Material, TrainingSettings
 
 STEPS = 5000
@@ -124,14 +121,13 @@ def quadratics_locating(quick: bool) -> Path:
         material = Material.of(TrainingSettings(), prior)
         pupil = enrol(rule, problem, material, hyper_of(rule), named_key(0, "bench"))
         rates, key = LocateSettings().rates(0, steps), named_key(1, "bench")
-    trained: Callable[..., Any] = eqx.filter_jit(train)
     diagonal, target = _first(prior)
     return Path(
         name="quadratics: locating",
         unit="step",
         units=steps,
         problem=problem,
-        call=lambda: trained(pupil, rule, problem, material, key, rates, 1, 350, "random"),
+        call=lambda: train_compiled(pupil, rule, problem, material, key, rates, 1, 350, "random"),
         goal="40 microseconds or less",
         numpy=lambda: NumpyRule(rule).train(diagonal, target, NUMPY_STEPS),
         numpy_units=NUMPY_STEPS,
