@@ -104,7 +104,8 @@ def train_compiled(*arguments: Any) -> tuple[Pupil, Scalar, Int[Array, ""]]:
 
 @functools.cache
 def _program(backend: str) -> Any:
-    return eqx.filter_jit(train, compiler_options=_one_after_the_other(backend))
+    compiling: Any = eqx.filter_jit
+    return compiling(train, compiler_options=_one_after_the_other(backend))
 
 
 def _one_after_the_other(backend: str) -> dict[str, bool]:
