@@ -19,14 +19,7 @@ from surestep.stages.sample import Sampled
 from surestep.store import RunFolder
 from surestep.verify import made_elsewhere, read_plan, verify
 from surestep.verify_fresh import verify_fresh
-from tiny import CONFIG, EXPERIMENT, PROBLEM, changed
-
-SMALL = changed(
-    CONFIG,
-    locate=changed(CONFIG.locate, steps=600, check_every=200),
-    sample=changed(CONFIG.sample, samples=3, burn_in=0, thinning=1),
-    evaluate=changed(CONFIG.evaluate, baselines=("heavy ball",), limit=20),
-)
+from tiny import EXPERIMENT, PROBLEM, SMALL
 
 
 @pytest.fixture(scope="module")

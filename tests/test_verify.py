@@ -34,14 +34,7 @@ from surestep.store import RunFolder, write_arrays
 from surestep.tiles import Work
 from surestep.verify import verify
 from surestep.verify_fresh import verify_fresh
-from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK, changed
-
-SMALL = changed(
-    CONFIG,
-    locate=changed(CONFIG.locate, steps=600, check_every=200),
-    sample=changed(CONFIG.sample, samples=3, burn_in=0, thinning=1),
-    evaluate=changed(CONFIG.evaluate, baselines=("heavy ball",), limit=20),
-)
+from tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SMALL, SPLIT, TASK, changed
 
 
 @pytest.fixture(scope="module")

@@ -54,3 +54,11 @@ def located():
 
 def changed(settings: Any, **changes: Any) -> Any:
     return dataclasses.replace(settings, **changes)
+
+
+SMALL = changed(
+    CONFIG,
+    locate=changed(CONFIG.locate, steps=600, check_every=200),
+    sample=changed(CONFIG.sample, samples=3, burn_in=0, thinning=1),
+    evaluate=changed(CONFIG.evaluate, baselines=("heavy ball",), limit=20),
+)
