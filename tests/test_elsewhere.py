@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from surestep import split
-from surestep.closeness import Nudged, agree, explained
+from surestep.closeness import Nudged, agree, explained, explained_hits
 from surestep.errors import ConfigurationError
 from surestep.learning import learn
 from surestep.recertify import certify_again, read_charges, require_fresh
@@ -19,7 +19,7 @@ from surestep.stages.sample import Sampled
 from surestep.store import RunFolder
 from surestep.verify import made_elsewhere, read_plan, verify
 from surestep.verify_fresh import verify_fresh
-from tiny import EXPERIMENT, PROBLEM, SMALL
+from tiny import EXPERIMENT, PROBLEM, SMALL, changed
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,8 @@ def run(original, tmp_path, monkeypatch):
     """A run that was made on a machine of another kind."""
     shutil.copytree(original.path, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    folder.mark("made_with", environments=[{"device": "gpu of another kind"}])
+    for place in (folder, RunFolder(folder.path / "certificates" / "1")):
+        place.mark("made_with", environments=[{"device": "gpu of another kind"}])
     other_last_bits(monkeypatch)
     return folder
 
@@ -66,6 +67,16 @@ def test_what_was_made_elsewhere_stands_to_rounding(run):
     data = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
     assert data.train.hashes != read_charges(run)[0].instances
     assert failed(run, rerun=64) == []
+
+
+def test_a_last_digit_of_the_prior_is_found_elsewhere_too(run):
+    """What no instance has a part in is not compared to rounding."""
+
+    def change(plain):
+        plain["log_prior"][0] *= 1 - 1e-10
+
+    edit(run.plan_path, change)
+    assert "the plan, and its budget" in failed(run)
 
 
 def test_what_was_made_here_must_be_the_same_bits(original, monkeypatch):
@@ -155,8 +166,55 @@ def test_agreeing_values_have_one_form_and_numbers_to_rounding():
 
 def test_only_what_a_nudge_does_is_explained():
     here = np.array([[1.0, 1e-3], [2.0, 1e-5], [np.inf, np.inf]])
-    nudged = here * [1.0, 1.5]
-    assert explained(here, here, nudged, bounded=True).all()
-    assert explained(here, here * [1.0, 3.3], nudged, bounded=True).all()
-    assert not explained(here, here * [1.0, 3.4], nudged, bounded=True)[:2, 1].any()
-    assert not explained(here, here * [1.0 + 1e-12, 1.0], nudged, bounded=True)[:2, 0].any()
+    nudged, scale = here * [1.0, 1.5], np.ones((3, 1))
+    assert explained(here, here, nudged, scale).all()
+    assert explained(here, here * [1.0, 3.3], nudged, scale).all()
+    assert not explained(here, here * [1.0, 3.4], nudged, scale)[:2, 1].any()
+    assert not explained(here, here * [1.0 + 1e-12, 1.0], nudged, scale)[:2, 0].any()
+
+
+def test_an_instance_that_has_converged_excuses_no_other():
+    here, nudged = np.array([[0.0], [1e-3], [1e-20]]), np.array([[1e-32], [1e-3], [1e-12]])
+    scale = np.ones((3, 1))
+    assert explained(here, here, nudged, scale).all()
+    assert not explained(here, here * 1.01, nudged, scale)[1, 0]
+    far = np.array([[1.0], [1e-4]]), np.array([[1.0], [1.0]])
+    assert not explained(far[0], far[0] * [[1.0], [1e3]], far[1], np.ones((2, 1)))[1, 0]
+
+
+def test_hits_that_are_missed_are_explained_if_a_nudge_misses_as_many():
+    here = np.array([[5.0], [6.0], [np.inf], [8.0]])
+    missed = np.where([[False], [True], [False], [False]], np.inf, here)
+    assert not explained_hits(here, missed, here).all()
+    nudged = np.where([[False], [False], [False], [True]], np.inf, here)
+    assert explained_hits(here, missed, nudged).all()
+    assert explained_hits(here, here, here).all()
+    assert not explained_hits(here, here + 1, nudged)[:2].any()
+
+
+def test_samples_abreast_are_verified_as_they_were_certified(tmp_path):
+    folder, config = RunFolder(tmp_path / "run"), changed(SMALL, block=16, abreast=2)
+    learn(config, EXPERIMENT, folder)
+    certify_again(folder, config, EXPERIMENT, TrainSet.draw(PROBLEM, 40, 7), 0.02)
+    checks = verify(folder, config, EXPERIMENT, 64) + verify_fresh(folder, config, EXPERIMENT, 64)
+    assert [check.name for check in checks if not check.stands] == []
+
+
+def test_a_certificate_by_the_seed_that_chose_its_rule_does_not_stand(run):
+    """Forged: certify would have refused the seed."""
+    fresh = TrainSet.draw(PROBLEM, 40, 9)
+    _, place = certify_again(run, SMALL, EXPERIMENT, fresh, 0.02, deployed=True)
+    assert failed(run) == []
+    charges = json.loads(run.charges_path.read_text())
+    charges["charges"][-1]["seed"] = SMALL.seed
+    run.kept(run.charges_path).write(json.dumps(charges))
+    assert f"certificate {place.name}: its instances are fresh" in failed(run)
+
+
+def test_the_train_set_as_a_file_cannot_certify_the_deployed_rule_anywhere(run, original):
+    hashes = read_charges(run)[0].instances
+    split_here = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
+    train = dataclasses.replace(TrainSet.draw(PROBLEM, 40, 11), seed=None)
+    require_fresh(split_here, train, deployed=True, own=hashes)
+    with pytest.raises(ConfigurationError, match="were in the run's train set when it was"):
+        require_fresh(split_here, train, deployed=True, own=[*hashes, train.hashes[3]])

@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
-from surestep.problem import working_precision
+from surestep.portable import export_solver
+from surestep.problem import theta_form, working_precision
 from surestep.randomness import named_key
 from surestep.rules import Blended, Coordinatewise, Preconditioned, Proximal, fused
 from surestep.rules.blocks import LinearChain, Perceptron, without_kernels
@@ -114,3 +116,15 @@ def test_only_prepared_rules_have_kernels_and_exported_ones_lose_them(name, monk
     assert type(bare) is type(rule) and list(kernels(bare)) == [False, False]
     for before, after in zip(jax.tree.leaves(rule.prepare()), jax.tree.leaves(bare), strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_an_exported_solver_has_no_kernel(monkeypatch, tmp_path):
+    """Else it could be used with one version of JAX alone; exporting refuses such programs."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(fused, "FEWEST", 1)
+    jax.clear_caches()
+    rule = Coordinatewise.create(named_key(0, "rule"))
+    form = theta_form(PROBLEM)
+    export_solver(tmp_path / "solver", rule, PROBLEM, form, 3, 4, 4, ("cuda",))
+    program = export.deserialize(bytearray((tmp_path / "solver").read_bytes()))
+    assert "triton" not in program.mlir_module()

@@ -17,6 +17,8 @@ from surestep.split import DataSet
 
 _FURTHER = 3.0
 """How much further than any nudged instance another rounding may come."""
+_MOST = 2.0
+"""Powers of ten that rounding may explain at most."""
 Table = Float[np.ndarray, "instance column"]
 
 
@@ -67,17 +69,33 @@ def close_losses(
 
 
 def explained(
-    found: Table, stored: Table, nudged: Table, bounded: bool
+    found: Table, stored: Table, nudged: Table, scale: Float[np.ndarray, "instance 1"] | None
 ) -> Bool[np.ndarray, "instance column"]:
-    """Numbers no further apart than a nudge has moved those of any instance, times three."""
-    between, moved = _apart(found, stored, bounded), _apart(found, nudged, bounded)
-    allowed = _FURTHER * np.max(moved, axis=0, initial=0.0, where=np.isfinite(moved))
-    return between <= allowed
+    """Numbers no further apart than a nudge has moved those of any instance, times three.
+
+    With a scale they are losses of at least 0, compared in powers of ten, of which two are the
+    most; those far below the scale have nothing but rounding left and excuse no others.
+    """
+    between, moved = _apart(found, stored, scale), _apart(found, nudged, scale)
+    telling = np.isfinite(moved)
+    if scale is not None:
+        telling &= np.maximum(found, nudged) >= 1e-9 * scale
+    allowed = _FURTHER * np.max(moved, axis=0, initial=0.0, where=telling)
+    return between <= (allowed if scale is None else np.minimum(allowed, _MOST))
 
 
-def _apart(one: Table, other: Table, bounded: bool) -> Table:
-    """How far apart numbers are: those that are at least 0 in powers of ten."""
-    if bounded:
+def explained_hits(
+    found: Table, stored: Table, nudged: Table
+) -> Bool[np.ndarray, "instance column"]:
+    """First hits that a nudge explains; those that are missed there or here, if it misses some."""
+    flips, nudges = (np.isfinite(found) != np.isfinite(other) for other in (stored, nudged))
+    few = flips.sum(axis=0) <= _FURTHER * nudges.sum(axis=0)
+    return np.where(flips, few, explained(found, stored, nudged, None))
+
+
+def _apart(one: Table, other: Table, scale: Any) -> Table:
+    """How far apart numbers are: with a scale in powers of ten."""
+    if scale is not None:
         one, other = (np.log10(np.maximum(numbers, 1e-300)) for numbers in (one, other))
     with np.errstate(invalid="ignore"):
         return np.where(one == other, 0.0, np.abs(one - other))

@@ -139,6 +139,9 @@ class Board:
         number = self._try(name)
         if number is None:
             return None
+        return self._parts(name, number)
+
+    def _parts(self, name: str, number: bytes) -> bytes:
         return b"".join(self._try(f"parts/{name}/{i}") or b"" for i in range(int(number)))
 
     def wait(self, *names: str) -> tuple[str, bytes]:
@@ -153,12 +156,15 @@ class Board:
 
     def hand_in(self, name: str, content: bytes) -> None:
         """Leave a note that will be taken away."""
-        self._client.key_value_set_bytes(name, content)
+        self.put(name, content)
 
     def take(self, folder: str) -> Iterator[bytes]:
         """Take away all notes of a folder."""
-        for name, content in self._client.key_value_dir_get_bytes(folder):
+        for name, number in self._client.key_value_dir_get_bytes(folder):
+            content = self._parts(name, number)
             self._client.key_value_delete(name)
+            for i in range(int(number)):
+                self._client.key_value_delete(f"parts/{name}/{i}")
             yield content
 
     def draw(self, name: str, number: int) -> int:

@@ -26,7 +26,7 @@ from surestep.provenance import provenance
 from surestep.randomness import named_key
 from surestep.recertify import OWN, charge
 from surestep.records import to_json
-from surestep.rollout import rollouts
+from surestep.rollout import BLOCK, rollouts
 from surestep.rule import Rule, require_fit, solver_fingerprint, with_hyper
 from surestep.rules import GradientDescent
 from surestep.signature import PROBES
@@ -142,7 +142,6 @@ def learn(
     baselines = _shown_baselines(config, experiment)
     baselines |= choose_opponents(config.certify, experiment)
     report = report or Silence()
-    config = settled(config, experiment, folder, report)
     with working_precision(experiment.problem):
         # Everything that can be wrong is found here, before anything is written or computed.
         rule = experiment.create_rule(named_key(config.seed, "rule"))
@@ -151,7 +150,8 @@ def learn(
                 require_fit(fitting, experiment.problem)
         require_same_form(experiment.problem, experiment.shifts)
         split = Split.draw(experiment.problem, config.sizes, config.seed)
-        check_problem(experiment.problem, split.prior.thetas, config.block)
+        check_problem(experiment.problem, split.prior.thetas, config.block or BLOCK)
+    config = settled(config, experiment, folder, report)
     if folder is None:
         return _stages(config, experiment, rule, split, None, report, crew)
     with folder.claimed(config):
@@ -357,7 +357,7 @@ def _record_inputs(folder: RunFolder, split: Split, experiment: Experiment, rule
             )
     folder.mark("inputs", **inputs)
     before = folder.status().get("made_with", {}).get("environments", [])
-    if provenance() not in before:
+    if provenance() not in before and not folder.has("certify"):
         folder.mark("made_with", environments=[*before, provenance()])
 
 

@@ -69,6 +69,9 @@ def settled(
         pace = _stored(folder)
     elif jax.default_backend() != "cpu":
         pace = for_accelerator(Pace(config.block, config.abreast), _dimension(experiment.problem))
+        # So few that every device has something to do.
+        share = -(-config.sample.samples // len(jax.devices()))
+        pace = dataclasses.replace(pace, abreast=min(pace.abreast, share))
     elif _numbers(config, experiment.problem) < WORTH_IT:
         pace = Pace()
     else:
@@ -112,14 +115,14 @@ def _suitable(config: RunConfig[Any], experiment: Experiment, report: Reporter) 
         return Pace()
     with working_precision(problem):
         rule = experiment.create_rule(named_key(config.seed, "rule"))
-        thetas = PriorSet.draw(problem, config.sizes.prior, config.seed).thetas
+        thetas = PriorSet.draw(problem, min(BLOCK, config.sizes.prior), config.seed).thetas
         path = base / "paces" / f"{_name(config, problem, rule, thetas)}.json"
     with contextlib.suppress(OSError, RunFolderError, KeyError, TypeError, ValueError):
         return _pace(parse_json(path.read_text(), path))
     report.say("measuring how much to compute side by side on this machine")
     paces = candidates(_dimension(problem), config.sizes.train)
     found = fastest(paces, functools.partial(seconds, problem, rule, thetas))
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RunFolderError):
         # Where nothing can be written, it is measured again.
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(dataclasses.asdict(found)))

@@ -5,7 +5,7 @@ instances that an earlier certificate was computed from are charged to the same 
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from surestep.problem import (
     working_precision,
 )
 from surestep.progress import Reporter
+from surestep.provenance import provenance
 from surestep.randomness import named_key
 from surestep.records import from_plain, to_json
 from surestep.rule import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
@@ -116,7 +117,8 @@ def certify_again(
     split = Split.draw(experiment.problem, config.sizes, config.seed)
     if deployed:
         prior = prior.only(deployed_sample(folder))
-    require_fresh(split, train, deployed)
+    [own, *_] = (entry.instances for entry in charges if entry.certificate == OWN)
+    require_fresh(split, train, deployed, own)
     fresh = train.hashes
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
@@ -143,6 +145,7 @@ def certify_again(
     with working_precision(experiment.problem):
         rule = experiment.create_rule(named_key(config.seed, "rule"))
     results = RunFolder(place)
+    results.mark("made_with", environments=[provenance()])
     checkpoint = results.checkpoint("certify")
     found = certify(plan, task, rule, prior, opponents, train, checkpoint, report, crew)
     with working_precision(experiment.problem):
@@ -227,8 +230,13 @@ def _drawn(
     return DrawnInChunks(problem, size, jax.random.wrap_key_data(jnp.asarray(key)))
 
 
-def require_fresh(split: Split, train: TrainSet, deployed: bool = False) -> None:
-    """Refuse instances that are there twice, or that the rule was chosen by."""
+def require_fresh(
+    split: Split, train: TrainSet, deployed: bool = False, own: Sequence[str] = ()
+) -> None:
+    """Refuse instances that are there twice, or that the rule was chosen by.
+
+    `own` are the hashes that the run's train set had where it was certified first.
+    """
     fresh, size = set(train.hashes), train.size
     if len(fresh) < size:
         raise ConfigurationError(
@@ -246,8 +254,14 @@ def require_fresh(split: Split, train: TrainSet, deployed: bool = False) -> None
                 f"{known} of the {size} instances are in the run's {name} set: what a rule "
                 "was chosen by cannot certify it"
             )
+    # On another kind of machine, where the last bits of what is drawn are others:
+    known = len(fresh & set(own))
+    if deployed and known:
+        raise ConfigurationError(
+            f"{known} of the {size} instances were in the run's train set when it was certified: "
+            "what a rule was chosen by cannot certify it"
+        )
     if deployed and train.seed is not None and train.seed == split.train.seed:
-        # On another kind of machine, where the last bits are others.
         raise ConfigurationError(
             f"the seed {train.seed} has drawn the run's train set: what a rule was chosen by "
             "cannot certify it"

@@ -345,6 +345,9 @@ def write_arrays(
     previous: Path | None = None,
 ) -> None:
     """Write arrays atomically, with a checksum; the file before can be kept as `previous`."""
+    unknown = {array.dtype.name for array in arrays.values()} - set(_CODES)
+    if unknown:
+        raise RunFolderError(f"{path} cannot hold arrays of {', '.join(sorted(unknown))}")
     write_bytes(path, _pieces(arrays, metadata), previous)
 
 
@@ -360,7 +363,10 @@ def _pieces(
 
     The library would copy them twice; the evidence of a certificate can be gigabytes.
     """
-    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    plain = {
+        name: np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+        for name, array in arrays.items()
+    }
     metadata = metadata | {"sha256": _checksum(plain, metadata)}
     # The widest first: then every array begins at a multiple of its width.
     names = sorted(plain, key=lambda name: (-plain[name].itemsize, name))

@@ -236,13 +236,19 @@ def room(work: Work) -> Seen:
     return Seen(*(np.zeros((work.samples, work.data.size, width)) for width in widths))
 
 
-def observe_all(work: Work, crew: Crew | None = None) -> Seen:
-    """What is observed of a single rule on the whole data set, by instance."""
-    whole = room(work)
-    for tile, seen in (crew or Alone()).observe(work, range(work.number)):
+def observe_all(work: Work, crew: Crew | None = None, sample: int = 0) -> Seen:
+    """What is observed of one of a work's rules on the whole data set, by instance.
+
+    It is computed as all of them are, beside the others of its group, and so to the same bits.
+    """
+    whole = Seen(*(table[0] for table in room(dataclasses.replace(work, hypers=None))))
+    wanted = sample // work.groups.length
+    tiles = [tile for tile in range(work.number) if work.split(tile)[1] == wanted]
+    for tile, seen in (crew or Alone()).observe(work, tiles):
+        place = work.place(tile)
         for table, part in zip(whole, seen, strict=True):
-            table[work.place(tile)] = part
-    return Seen(*(table[0] for table in whole))
+            table[place.instances] = part[sample - place.samples.start]
+    return whole
 
 
 def _read(work: Work, tiles: Sequence[int], results: Any) -> Iterator[tuple[int, Seen]]:

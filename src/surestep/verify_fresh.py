@@ -3,10 +3,15 @@
 import dataclasses
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from surestep.certificate import Certificate
 from surestep.config import RunConfig
 from surestep.errors import ConfigurationError
 from surestep.experiment import Experiment
+from surestep.problem import DrawnInChunks
+from surestep.randomness import named_key
 from surestep.recertify import (
     OWN,
     Charge,
@@ -16,7 +21,7 @@ from surestep.recertify import (
     spent_on,
     stored_instances,
 )
-from surestep.split import Split, StreamedTrainSet, TrainSet
+from surestep.split import Split, TrainSet
 from surestep.stages.certify import Certified
 from surestep.stages.sample import Sampled
 from surestep.store import RunFolder
@@ -58,7 +63,7 @@ def verify_fresh(
     for number, charge in enumerate(charges):
         if charge.certificate != OWN:
             before = charges[:number]
-            found = _one(folder, config, experiment, split, charge, before, rerun, seed, elsewhere)
+            found = _one(folder, config, experiment, split, charge, before, rerun, seed)
             checks += [
                 dataclasses.replace(check, name=f"certificate {charge.certificate}: {check.name}")
                 for check in found
@@ -75,7 +80,6 @@ def _one(
     before: list[Charge],
     rerun: int,
     seed: int | None,
-    elsewhere: bool,
 ) -> list[Check]:
     place = folder.path / "certificates" / charge.certificate
     if not charge.certificate.isdecimal():
@@ -87,6 +91,9 @@ def _one(
     if train is None:
         reason = "it cannot be computed again: they lie in files outside the run, or are lost"
         return [Check("its instances are kept", False, reason)]
+    elsewhere = made_elsewhere(RunFolder(place))
+    if isinstance(train.thetas, DrawnInChunks):
+        train = dataclasses.replace(train, seed=charge.seed)
     deployed = len(plan.log_prior) == 1 < len(prior.hypers)
     if deployed:
         prior = prior.only(deployed_sample(folder))
@@ -103,8 +110,17 @@ def _one(
         spent_on(charge.instances, before, charge.seed),
         elsewhere,
     )
-    instances = _instances(split, train, charge, deployed, elsewhere)
+    own = before[0].instances if before else []
+    instances = _instances(split, train, charge, deployed, elsewhere, own)
     return [*instances, *checks_of(run, rerun, seed)]
+
+
+def _drawn_by(train: TrainSet, seed: int | None) -> bool:
+    """Whether a set that is drawn again is that of a seed."""
+    if seed is None or not isinstance(train.thetas, DrawnInChunks):
+        return False
+    wanted = named_key(seed, "data", TrainSet.__name__)
+    return bool(jnp.all(jax.random.key_data(train.thetas.key) == jax.random.key_data(wanted)))
 
 
 def _same_charge(found: Charge, wanted: Charge, elsewhere: bool) -> bool:
@@ -115,12 +131,17 @@ def _same_charge(found: Charge, wanted: Charge, elsewhere: bool) -> bool:
 
 
 def _instances(
-    split: Split, train: TrainSet, charge: Charge, deployed: bool, elsewhere: bool
+    split: Split,
+    train: TrainSet,
+    charge: Charge,
+    deployed: bool,
+    elsewhere: bool,
+    own: list[str],
 ) -> list[Check]:
-    drawn_again = elsewhere and isinstance(train, StreamedTrainSet)
-    charged = train.hashes == charge.instances or drawn_again
+    charged = train.hashes == charge.instances or (elsewhere and _drawn_by(train, charge.seed))
+    train = dataclasses.replace(train, seed=charge.seed)
     try:
-        require_fresh(split, train, deployed)
+        require_fresh(split, train, deployed, own)
         reason = ""
     except ConfigurationError as error:
         reason = str(error)

@@ -34,6 +34,9 @@ from surestep.stages.sample import SampleSettings
 from surestep.trajectory import TrainingSettings
 from surestep.tuning import TuningSettings, tuned
 
+_SIDE_BY_SIDE = 256
+"""Instances that classical solvers take at a time, before a run has its pace."""
+
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
@@ -199,7 +202,7 @@ def build(config: Config) -> Experiment:
     problem = family(config)
     prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
     rate = tuned(
-        "problem.adam", config.problem.adam, Adam, problem, prior, config.horizon, config.block
+        "problem.adam", config.problem.adam, Adam, problem, prior, config.horizon, _SIDE_BY_SIDE
     )
     dimension = sum(weights.size for weights in problem.initial)
     careful = GradientDescent(1e-4)

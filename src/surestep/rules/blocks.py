@@ -114,14 +114,28 @@ class _IteratedPerceptron(Perceptron):
         return apply_fused(self.weights, self.biases, columns)
 
 
+class _PlainChain(LinearChain):
+    """A chain that stays as it is when it is prepared again."""
+
+    def prepared(self) -> LinearChain:
+        return self
+
+
+class _PlainPerceptron(Perceptron):
+    """A perceptron that stays as it is when it is prepared again."""
+
+    def prepared(self) -> Perceptron:
+        return self
+
+
 def without_kernels(rule: Rule) -> Rule:
     """A prepared rule whose program needs no kernel of ours, and so no version of JAX."""
 
     def plain(part: Any) -> Any:
         if isinstance(part, _IteratedChain):
-            return LinearChain(part.groups)
+            return _PlainChain(part.groups)
         if isinstance(part, _IteratedPerceptron):
-            return Perceptron(part.weights, part.biases)
+            return _PlainPerceptron(part.weights, part.biases)
         return part
 
     kinds = (_IteratedChain, _IteratedPerceptron)
