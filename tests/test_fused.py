@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import export
 
+from surestep.adapters.plain import rule_of
 from surestep.portable import export_solver
 from surestep.problem import theta_form, working_precision
 from surestep.randomness import named_key
@@ -128,3 +129,11 @@ def test_an_exported_solver_has_no_kernel(monkeypatch, tmp_path):
     export_solver(tmp_path / "solver", rule, PROBLEM, form, 3, 4, 4, ("cuda",))
     program = export.deserialize(bytearray((tmp_path / "solver").read_bytes()))
     assert "triton" not in program.mlir_module()
+
+
+def test_rules_in_loops_of_other_libraries_can_be_differentiated_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(fused, "FEWEST", 1)
+    rule = rule_of(Coordinatewise.create(named_key(0, "rule")))
+    assert isinstance(rule, Coordinatewise)
+    assert "pallas" not in str(jax.make_jaxpr(rule.direction)(jnp.zeros((3, 70))))

@@ -15,6 +15,7 @@ from surestep.errors import ConfigurationError
 from surestep.oracle import Oracle
 from surestep.problem import Point, Problem, Theta
 from surestep.rule import AnyRule, Rule, State, missing_needs
+from surestep.rules.blocks import without_kernels
 
 if TYPE_CHECKING:
     from surestep.learning import Learned
@@ -39,12 +40,13 @@ class FunctionProblem(Problem):
 
 
 def rule_of(subject: "Rule | Learned") -> Rule:
-    """The rule itself, or the deployed rule of something learned, in its fastest form."""
+    """The rule itself, or the deployed rule of something learned, in a fast form."""
     rule = subject if isinstance(subject, Rule) else subject.rule
     wide = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rule) if eqx.is_array(leaf))
     # What was learned in float64 is put together in float64, whatever the user's loop works in.
     with jax.enable_x64(wide or jnp.result_type(float) == np.float64):
-        return rule.prepare()
+        # Users may differentiate through their loop, and a kernel has no derivative.
+        return without_kernels(rule.prepare())
 
 
 def require_plain(rule: Rule, instead: str) -> None:
