@@ -13,6 +13,17 @@ import pytest
 from surestep.interruption import stopping_safely
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """Tests that a shell has started in the background ignore Ctrl-C; these must not."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_jax_traces_is_put_off(number):
     happened = []
