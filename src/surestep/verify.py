@@ -240,11 +240,17 @@ def _same_data(run: Finished, rebuilt: Certificate) -> bool:
         for data in (prior, nudged)
     ]
     stored = run.prior.prior_losses[deployed][:, None]
-    bounded, scale = run.plan.bounded, np.abs(known)[:, None]
-    precision = _PRECISION[run.experiment.problem.precision]
-    near = close_losses(ends[0], stored, bounded, precision)
-    near |= explained(ends[0], stored, ends[1], scale if bounded else None)
-    return bool(near.all())
+    return bool(_near(run, ends[0], stored, ends[1], known).all())
+
+
+def _near(
+    run: Finished, here: np.ndarray, stored: np.ndarray, nudged: np.ndarray, goals: np.ndarray
+) -> Any:
+    """Losses that agree, or that differ no more than rounding explains."""
+    bounded, precision = run.plan.bounded, _PRECISION[run.experiment.problem.precision]
+    scale = np.abs(goals)[:, None] if bounded else None
+    close = close_losses(here, stored, bounded, precision)
+    return close | explained(here, stored, nudged, scale)
 
 
 def _statements(issued: Certificate, rebuilt: Certificate, elsewhere: bool) -> list[Check]:
@@ -287,7 +293,8 @@ def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | No
     race = (plan.horizon, race_length(plan.horizon, found.hits))
     opponents = choose_opponents(run.config.certify, run.experiment)
     for i, name in enumerate(plan.opponents):
-        theirs = Seen(found.opponent_losses[i][:, None], found.opponent_hits[i], np.zeros(0))
+        nothing = np.zeros((train.size, 0))  # statistics are our rule's alone
+        theirs = Seen(found.opponent_losses[i][:, None], found.opponent_hits[i], nothing)
         bad |= _differing(run, plan, opponents[name], race, theirs)
     name = f"{len(chosen)} instances rolled out again (chosen by seed {seed})"
     wrong = np.sort(chosen[bad[chosen]])
@@ -312,25 +319,18 @@ def _differing(
         hypers = None if sample is None else run.prior.hypers
         work = task.work(rule, data, at, plan.hit_tolerances, hypers, to_goal=plan.hits_goal)
         seen = observe_all(work, sample=sample or 0)
-        kept = seen.losses[:, : stored.losses.shape[1]]
-        return Seen(kept, seen.hits, seen.statistics if stored.statistics.ndim > 1 else np.zeros(0))
+        return Seen(*(t[:, : s.shape[1]] for t, s in zip(seen, stored, strict=True)))
 
     here = roll_out(train)
     nudged = roll_out(StreamedTrainSet(Nudged(train))) if run.elsewhere else here
-    precision = _PRECISION[run.experiment.problem.precision]
-    scale = np.abs(run.found.thresholds)[:, None] if plan.bounded else None
-    near = close_losses(here.losses, stored.losses, plan.bounded, precision)
-    near |= explained(here.losses, stored.losses, nudged.losses, scale)
-    bad = ~near.all(axis=1)
+    goals = run.found.thresholds
+    bad = ~_near(run, here.losses, stored.losses, nudged.losses, goals).all(axis=1)
     bad |= ~explained_hits(here.hits, stored.hits, nudged.hits).all(axis=1)
-    if stored.statistics.ndim > 1:
-        near = np.isclose(here.statistics, stored.statistics, rtol=1e-3, atol=1e-6)
-        near |= explained(here.statistics, stored.statistics, nudged.statistics, None)
-        bad |= ~near.all(axis=1)
+    near = np.isclose(here.statistics, stored.statistics, rtol=1e-3, atol=1e-6)
+    near |= explained(here.statistics, stored.statistics, nudged.statistics, None)
+    bad |= ~near.all(axis=1)
     if at == plan.iterations:
         # Where it ends is what is certified first of all.
-        now, then, beside = (
-            reached(seen.losses[:, -1], run.found.thresholds) for seen in (here, stored, nudged)
-        )
+        now, then, beside = (reached(seen.losses[:, -1], goals) for seen in (here, stored, nudged))
         bad |= (now != then) & (now == beside)
     return np.asarray(bad)
