@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from surestep import split
-from surestep.closeness import Nudged, agree, explained, explained_hits
+from surestep.closeness import NUDGES, Nudged, agree, explained_hits, explained_losses
 from surestep.errors import ConfigurationError
 from surestep.learning import learn
 from surestep.recertify import certify_again, read_charges, require_fresh
@@ -143,13 +143,16 @@ def test_the_seed_that_chose_the_deployed_rule_cannot_certify_it_anywhere(monkey
     require_fresh(before, train)
 
 
-def test_a_nudge_moves_every_number_by_a_last_bit_and_nothing_else():
-    thetas = {"a": jnp.linspace(-2.0, 3.0, 12).reshape(4, 3), "n": jnp.arange(4)}
-    nudged = Nudged(TrainSet(thetas)).part(1, 4)
-    np.testing.assert_array_equal(nudged["n"], [1, 2, 3])
-    moved = np.abs(nudged["a"] - thetas["a"][1:]) / np.abs(thetas["a"][1:])
-    assert np.all((moved > 0) & (moved < 5e-16))
-    assert nudged["a"].dtype == jnp.float64
+def test_a_nudge_moves_numbers_by_a_last_bit_and_nothing_else():
+    thetas = {"a": jnp.linspace(-2.0, 3.0, 120).reshape(40, 3), "n": jnp.arange(40)}
+    nudges = [Nudged(TrainSet(thetas), turn).part(1, 40) for turn in range(2)]
+    for nudged in nudges:
+        np.testing.assert_array_equal(nudged["n"], np.arange(1, 40))
+        moved = np.asarray(nudged["a"] / thetas["a"][1:] - 1)
+        assert np.all(np.abs(moved) < 5e-16)
+        assert (moved > 0).any() and (moved < 0).any()
+        assert nudged["a"].dtype == jnp.float64
+    assert (nudges[0]["a"] != nudges[1]["a"]).any()
 
 
 def test_agreeing_values_have_one_form_and_numbers_to_rounding():
@@ -165,30 +168,53 @@ def test_agreeing_values_have_one_form_and_numbers_to_rounding():
 
 
 def test_only_what_a_nudge_does_is_explained():
-    here = np.array([[1.0, 1e-3], [2.0, 1e-5], [np.inf, np.inf]])
-    nudged, scale = here * [1.0, 1.5], np.ones((3, 1))
-    assert explained(here, here, nudged, scale).all()
-    assert explained(here, here * [1.0, 3.3], nudged, scale).all()
-    assert not explained(here, here * [1.0, 3.4], nudged, scale)[:2, 1].any()
-    assert not explained(here, here * [1.0 + 1e-12, 1.0], nudged, scale)[:2, 0].any()
+    here = np.array([[1.0, 1.0, 1e-3], [2.0, 2.0, 1e-5], [np.inf, np.inf, np.inf]])
+    nudged, scale = [here, here * [1.0, 1.0, 1.5]], np.ones((3, 1))
+    assert explained_losses(here, here, nudged, scale).all()
+    assert explained_losses(here, here * [1.0, 1.0, 3.3], nudged, scale).all()
+    assert not explained_losses(here, here * [1.0, 1.0, 3.4], nudged, scale)[:2, 2].any()
+    # Rounding may set in a column earlier, but not two.
+    assert explained_losses(here, here * [1.0, 3.3, 1.0], nudged, scale).all()
+    assert not explained_losses(here, here * [1 + 1e-12, 1.0, 1.0], nudged, scale)[:2, 0].any()
 
 
 def test_an_instance_that_has_converged_excuses_no_other():
     here, nudged = np.array([[0.0], [1e-3], [1e-20]]), np.array([[1e-32], [1e-3], [1e-12]])
     scale = np.ones((3, 1))
-    assert explained(here, here, nudged, scale).all()
-    assert not explained(here, here * 1.01, nudged, scale)[1, 0]
+    assert explained_losses(here, here, [nudged], scale).all()
+    assert not explained_losses(here, here * 1.01, [nudged], scale)[1, 0]
     far = np.array([[1.0], [1e-4]]), np.array([[1.0], [1.0]])
-    assert not explained(far[0], far[0] * [[1.0], [1e3]], far[1], np.ones((2, 1)))[1, 0]
+    assert not explained_losses(far[0], far[0] * [[1.0], [1e3]], [far[1]], np.ones((2, 1)))[1, 0]
+
+
+def test_honest_losses_of_a_chaotic_rule_are_explained():
+    """Of a logistic map, every machine sees other orbits after some fifty iterations."""
+    random, scale = np.random.default_rng(0), np.ones((200, 1))
+    starts = random.uniform(0.1, 0.9, 200)
+
+    def losses(rounding):
+        x, kept = starts * (1 + rounding * random.choice([-1.0, 0.0, 1.0], 200)), []
+        for iteration in range(120):
+            x = 3.7 * x * (1 - x)
+            kept += [x * 10 ** (-iteration / 40)] if iteration % 4 == 0 else []
+        return np.stack(kept, axis=1)
+
+    def explained(stored):
+        return explained_losses(
+            losses(2e-16), stored, [losses(2e-16) for _ in range(NUDGES)], scale
+        ).all()
+
+    assert np.mean([explained(losses(2e-16)) for _ in range(200)]) > 0.98
+    assert not any(explained(losses(1e-9)) for _ in range(20))
 
 
 def test_hits_that_are_missed_are_explained_if_a_nudge_misses_as_many():
     here = np.array([[5.0], [6.0], [np.inf], [8.0]])
     missed = np.where([[False], [True], [False], [False]], np.inf, here)
-    assert not explained_hits(here, missed, here).all()
-    nudged = np.where([[False], [False], [False], [True]], np.inf, here)
+    assert not explained_hits(here, missed, [here]).all()
+    nudged = [here, np.where([[False], [False], [False], [True]], np.inf, here)]
     assert explained_hits(here, missed, nudged).all()
-    assert explained_hits(here, here, here).all()
+    assert explained_hits(here, here, [here]).all()
     assert not explained_hits(here, here + 1, nudged)[:2].any()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ from jaxtyping import Bool
 
 from surestep.certificate import Certificate, Statement
 from surestep.claims import Plan
-from surestep.closeness import Nudged, agree, close_losses, explained, explained_hits
+from surestep.closeness import (
+    NUDGES,
+    Nudged,
+    agree,
+    close_losses,
+    explained,
+    explained_hits,
+    explained_losses,
+)
 from surestep.config import RunConfig
 from surestep.experiment import Experiment
 from surestep.files import read_json
@@ -234,23 +243,31 @@ def _same_data(run: Finished, rebuilt: Certificate) -> bool:
     if here.shape != known.shape or not np.allclose(here, known, run.rounding, 0):
         return False
     deployed = run.found.mode
-    nudged = StreamedTrainSet(Nudged(prior))
     ends = [
         task.observe(run.rule(deployed), data, (task.horizon,), ()).losses
-        for data in (prior, nudged)
+        for data in (prior, *_nudged(prior))
     ]
     stored = run.prior.prior_losses[deployed][:, None]
-    return bool(_near(run, ends[0], stored, ends[1], known).all())
+    return bool(_near(run, ends[0], stored, ends[1:], known).all())
+
+
+def _nudged(data: DataSet) -> list[StreamedTrainSet]:
+    """The instances as other machines may see them."""
+    return [StreamedTrainSet(Nudged(data, turn)) for turn in range(NUDGES)]
 
 
 def _near(
-    run: Finished, here: np.ndarray, stored: np.ndarray, nudged: np.ndarray, goals: np.ndarray
+    run: Finished,
+    here: np.ndarray,
+    stored: np.ndarray,
+    nudged: Sequence[np.ndarray],
+    goals: np.ndarray,
 ) -> Any:
     """Losses that agree, or that differ no more than rounding explains."""
     bounded, precision = run.plan.bounded, _PRECISION[run.experiment.problem.precision]
     scale = np.abs(goals)[:, None] if bounded else None
     close = close_losses(here, stored, bounded, precision)
-    return close | explained(here, stored, nudged, scale)
+    return close | explained_losses(here, stored, nudged, scale)
 
 
 def _statements(issued: Certificate, rebuilt: Certificate, elsewhere: bool) -> list[Check]:
@@ -322,15 +339,17 @@ def _differing(
         return Seen(*(t[:, : s.shape[1]] for t, s in zip(seen, stored, strict=True)))
 
     here = roll_out(train)
-    nudged = roll_out(StreamedTrainSet(Nudged(train))) if run.elsewhere else here
+    # On such a machine as the run's, rounding explains nothing.
+    nudged = [roll_out(data) for data in _nudged(train)] if run.elsewhere else [here]
     goals = run.found.thresholds
-    bad = ~_near(run, here.losses, stored.losses, nudged.losses, goals).all(axis=1)
-    bad |= ~explained_hits(here.hits, stored.hits, nudged.hits).all(axis=1)
+    bad = ~_near(run, here.losses, stored.losses, [n.losses for n in nudged], goals).all(axis=1)
+    bad |= ~explained_hits(here.hits, stored.hits, [n.hits for n in nudged]).all(axis=1)
     near = np.isclose(here.statistics, stored.statistics, rtol=1e-3, atol=1e-6)
-    near |= explained(here.statistics, stored.statistics, nudged.statistics, None)
+    near |= explained(here.statistics, stored.statistics, [n.statistics for n in nudged])
     bad |= ~near.all(axis=1)
     if at == plan.iterations:
         # Where it ends is what is certified first of all.
-        now, then, beside = (reached(seen.losses[:, -1], goals) for seen in (here, stored, nudged))
-        bad |= (now != then) & (now == beside)
+        now, then = (reached(seen.losses[:, -1], goals) for seen in (here, stored))
+        beside = [reached(seen.losses[:, -1], goals) for seen in nudged]
+        bad |= (now != then) & np.all([now == other for other in beside], axis=0)
     return np.asarray(bad)

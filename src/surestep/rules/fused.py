@@ -81,6 +81,7 @@ def apply_by_kernel(
         out_specs=_whole(pallas, 2, made.shape),
         compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=1),
         interpret=interpret,
+        name="chain",
     )(*given)
 
 
