@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from surestep import split
+from surestep import problem, split
 from surestep.closeness import NUDGES, Nudged, agree, explained_hits, explained_losses
 from surestep.errors import ConfigurationError
 from surestep.learning import learn
+from surestep.randomness import named_key
 from surestep.recertify import certify_again, read_charges, require_fresh
 from surestep.split import Split, TrainSet
 from surestep.stages.certify import Certified, paper_posterior
@@ -237,10 +238,26 @@ def test_a_certificate_by_the_seed_that_chose_its_rule_does_not_stand(run):
     assert f"certificate {place.name}: its instances are fresh" in failed(run)
 
 
-def test_the_train_set_as_a_file_cannot_certify_the_deployed_rule_anywhere(run, original):
-    hashes = read_charges(run)[0].instances
-    split_here = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
-    train = dataclasses.replace(TrainSet.draw(PROBLEM, 40, 11), seed=None)
-    require_fresh(split_here, train, deployed=True, own=hashes)
-    with pytest.raises(ConfigurationError, match="were in the run's train set when it was"):
-        require_fresh(split_here, train, deployed=True, own=[*hashes, train.hashes[3]])
+@pytest.mark.parametrize(("name", "deployed"), [("prior", 0), ("validation", 0), ("train", 1)])
+def test_what_chose_the_rule_cannot_certify_it_anywhere_as_a_file(run, original, name, deployed):
+    """The instances as they were where the run was made; here they would be drawn otherwise."""
+    data = {"prior": split.PriorSet, "validation": split.ValidationSet, "train": TrainSet}[name]
+    key = named_key(SMALL.seed, "data", data.__name__)
+    theirs = TrainSet(problem.draw(PROBLEM, 24, key))
+    here = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
+    assert not set(theirs.hashes) & set(getattr(here, name).hashes)
+    with pytest.raises(ConfigurationError, match=f"24 of the 24 instances are in the run's {name}"):
+        certify_again(run, SMALL, EXPERIMENT, theirs, 0.02, deployed=bool(deployed))
+    others = TrainSet(problem.draw(PROBLEM, 24, named_key(99, "data", data.__name__)))
+    certify_again(run, SMALL, EXPERIMENT, others, 0.02, deployed=bool(deployed))
+
+
+def test_instances_drawn_elsewhere_are_tied_to_their_evidence_by_what_rules_do(run, monkeypatch):
+    """With one goal for all, other instances have the same goals; their losses are others."""
+    checks = verify(run, SMALL, EXPERIMENT)
+    assert any("16 instances rolled out again" in check.name for check in checks)
+    drawn = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
+    other = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed + 1)
+    monkeypatch.setattr(Split, "draw", lambda *_: dataclasses.replace(drawn, train=other.train))
+    names = [check.name for check in verify(run, SMALL, EXPERIMENT) if not check.stands]
+    assert any("rolled out again" in name for name in names)

@@ -24,7 +24,7 @@ from surestep.problem import Problem, Theta, instance, working_precision
 from surestep.progress import Reporter, Silence
 from surestep.provenance import provenance
 from surestep.randomness import named_key
-from surestep.recertify import OWN, charge
+from surestep.recertify import OWN, charge, record_hashes
 from surestep.records import to_json
 from surestep.rollout import BLOCK, rollouts
 from surestep.rule import Rule, require_fit, solver_fingerprint, with_hyper
@@ -356,6 +356,7 @@ def _record_inputs(folder: RunFolder, split: Split, experiment: Experiment, rule
                 "another folder, or go on where and as it was started"
             )
     folder.mark("inputs", **inputs)
+    record_hashes(folder, split)
     before = folder.status().get("made_with", {}).get("environments", [])
     if provenance() not in before and not folder.has("certify"):
         folder.mark("made_with", environments=[*before, provenance()])

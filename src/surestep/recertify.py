@@ -48,6 +48,7 @@ from surestep.tiles import Crew
 
 _INSTANCES = "instances.safetensors"
 DRAWN = "surestep instances, drawn"
+_CHOSEN_BY = "chosen_by"
 OWN = "run"
 """The name of a run's own certificate among the charges."""
 MOST_CHARGED = 2_000_000
@@ -117,8 +118,7 @@ def certify_again(
     split = Split.draw(experiment.problem, config.sizes, config.seed)
     if deployed:
         prior = prior.only(deployed_sample(folder))
-    [own, *_] = (entry.instances for entry in charges if entry.certificate == OWN)
-    require_fresh(split, train, deployed, own)
+    require_fresh(split, train, deployed, recorded_hashes(folder))
     fresh = train.hashes
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
@@ -231,11 +231,15 @@ def _drawn(
 
 
 def require_fresh(
-    split: Split, train: TrainSet, deployed: bool = False, own: Sequence[str] = ()
+    split: Split,
+    train: TrainSet,
+    deployed: bool = False,
+    recorded: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Refuse instances that are there twice, or that the rule was chosen by.
 
-    `own` are the hashes that the run's train set had where it was certified first.
+    `recorded` are hashes that the run's sets had where it was made: on another kind of machine, the
+    last bits of what is drawn are others.
     """
     fresh, size = set(train.hashes), train.size
     if len(fresh) < size:
@@ -248,24 +252,34 @@ def require_fresh(
         # Which sample is deployed was chosen by the train set.
         used["train"] = split.train
     for name, data in used.items():
-        known = len(fresh & set(data.hashes))
+        known = len(fresh & {*data.hashes, *(recorded or {}).get(name, ())})
         if known:
             raise ConfigurationError(
                 f"{known} of the {size} instances are in the run's {name} set: what a rule "
                 "was chosen by cannot certify it"
             )
-    # On another kind of machine, where the last bits of what is drawn are others:
-    known = len(fresh & set(own))
-    if deployed and known:
-        raise ConfigurationError(
-            f"{known} of the {size} instances were in the run's train set when it was certified: "
-            "what a rule was chosen by cannot certify it"
-        )
     if deployed and train.seed is not None and train.seed == split.train.seed:
         raise ConfigurationError(
             f"the seed {train.seed} has drawn the run's train set: what a rule was chosen by "
             "cannot certify it"
         )
+
+
+def record_hashes(folder: RunFolder, split: Split) -> None:
+    """Note by which instances the rule is chosen, so that they are known again anywhere.
+
+    Those of the train set are charged.
+    """
+    folder.mark(_CHOSEN_BY, prior=split.prior.hashes, validation=split.validation.hashes)
+
+
+def recorded_hashes(folder: RunFolder) -> dict[str, list[str]]:
+    """The hashes of a run's sets where it was made."""
+    found = from_plain(
+        dict[str, list[str]], folder.status().get(_CHOSEN_BY, {}), f"status.json: {_CHOSEN_BY}"
+    )
+    own = (entry.instances for entry in read_charges(folder) if entry.certificate == OWN)
+    return found | {"train": next(own, [])}
 
 
 def _unfinished(

@@ -1,6 +1,7 @@
 """Verification of the certificates that a run was given later, on fresh instances."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from surestep.recertify import (
     Charge,
     deployed_sample,
     read_charges,
+    recorded_hashes,
     require_fresh,
     spent_on,
     stored_instances,
@@ -110,8 +112,7 @@ def _one(
         spent_on(charge.instances, before, charge.seed),
         elsewhere,
     )
-    own = before[0].instances if before else []
-    instances = _instances(split, train, charge, deployed, elsewhere, own)
+    instances = _instances(split, train, charge, deployed, elsewhere, recorded_hashes(folder))
     return [*instances, *checks_of(run, rerun, seed)]
 
 
@@ -136,12 +137,12 @@ def _instances(
     charge: Charge,
     deployed: bool,
     elsewhere: bool,
-    own: list[str],
+    recorded: Mapping[str, Sequence[str]],
 ) -> list[Check]:
     charged = train.hashes == charge.instances or (elsewhere and _drawn_by(train, charge.seed))
     train = dataclasses.replace(train, seed=charge.seed)
     try:
-        require_fresh(split, train, deployed, own)
+        require_fresh(split, train, deployed, recorded)
         reason = ""
     except ConfigurationError as error:
         reason = str(error)
