@@ -1,6 +1,7 @@
 """Chains of small linear maps as one kernel: the same numbers as product by product."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -137,3 +138,60 @@ def test_rules_in_loops_of_other_libraries_can_be_differentiated_on_a_gpu(monkey
     rule = rule_of(Coordinatewise.create(named_key(0, "rule")))
     assert isinstance(rule, Coordinatewise)
     assert "pallas" not in str(jax.make_jaxpr(rule.direction)(jnp.zeros((3, 70))))
+
+
+def _slopes(chain, columns):
+    """Derivatives of a number made of a chain's outputs, to its weights and its input."""
+    return jax.grad(lambda chain, columns: jnp.sum(jnp.sin(chain(columns))), argnums=(0, 1))(
+        chain, columns
+    )
+
+
+@pytest.mark.parametrize("number", [1, 40])
+def test_training_a_chain_has_the_derivatives_of_its_products(number):
+    with working_precision(PROBLEM):
+        chain = LinearChain.create(((3, 4), (4, 5, 4), (4, 1)), named_key(0, "chain"))
+        columns = jax.random.normal(named_key(1, "columns"), (2, 3, number))
+        plain = without_kernels(chain.prepared())
+        found = jax.vmap(_slopes, (None, 0))(chain, columns)
+        # To the multiplied weights, as far as they are the trained ones, and to the input.
+        wanted = jax.vmap(_slopes, (None, 0))(plain, columns)
+
+        def by_matmul(groups, columns):
+            return jnp.sum(jnp.sin(LinearChain(groups).multiplied().prepared()(columns)))
+
+        exact = jax.vmap(jax.grad(by_matmul), (None, 0))(chain.groups, columns)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12, atol=1e-14)
+    for one, other in zip(jax.tree.leaves(found[0]), jax.tree.leaves(exact), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_training_a_perceptron_has_the_derivatives_of_its_products():
+    with working_precision(PROBLEM):
+        perceptron = Perceptron.create((3, 6, 2), named_key(0, "chain"), biases=True)
+        columns = jax.random.normal(named_key(1, "columns"), (3, 9))
+        found = _slopes(perceptron, columns)
+        wanted = _slopes(without_kernels(perceptron.prepared()), columns)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_rules_in_other_loops_have_forward_derivatives_too():
+    with working_precision(PROBLEM):
+        plain = without_kernels(Coordinatewise.create(named_key(0, "rule")).prepare())
+        columns = jnp.ones((3, 70))
+        _, found = jax.jvp(plain.direction, (columns,), (columns,))
+    assert np.all(np.isfinite(found)) and np.any(found)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="about programs for processors")
+def test_no_product_backwards_has_its_matrix_turned():
+    """XLA's fast library takes a product only if the first factor's columns meet the rows."""
+    with working_precision(PROBLEM):
+        chain = LinearChain.create(((3, 16), (16, 16, 16), (16, 1)), named_key(0, "chain"))
+        program = jax.jit(_slopes).lower(chain, jnp.ones((3, 200))).compile().as_text() or ""
+        plain = without_kernels(chain.prepared())
+        usual = jax.jit(_slopes).lower(plain, jnp.ones((3, 200))).compile().as_text() or ""
+    turned = r"f64\[16,200\][^=]* dot\(.*lhs_contracting_dims=\{0\}"
+    assert not re.search(turned, program)
+    assert re.search(turned, usual)

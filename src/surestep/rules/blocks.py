@@ -2,16 +2,45 @@
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from surestep.rule import Rule
-from surestep.rules.fused import apply_chain, apply_fused
+from surestep.rules.fused import Product, apply_chain, apply_fused
+
+Prepared = TypeVar("Prepared")
+
+
+@jax.custom_vjp
+def trained_product(
+    matrix: Float[Array, "out in"], columns: Float[Array, "in n"]
+) -> Float[Array, "out n"]:
+    """A product that is quick to train on a processor; it has no forward derivatives.
+
+    Of automatic differentiation's two products backwards, one has the matrix turned, and XLA hands
+    only those to its fast library that are not: a training step of the paper's quadratics then
+    takes 41 microseconds instead of 38.
+    """
+    return matrix @ columns
+
+
+def _product_backwards(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    matrix, columns = kept
+    turned = matrix.T
+    if jax.default_backend() == "cpu":
+        # XLA would put the turning back into the product.
+        turned = jax.lax.optimization_barrier(turned)
+    return slope @ columns.T, turned @ slope
+
+
+trained_product.defvjp(
+    lambda matrix, columns: (matrix @ columns, (matrix, columns)), _product_backwards
+)
 
 
 class LinearChain(eqx.Module):
@@ -41,10 +70,10 @@ class LinearChain(eqx.Module):
             )
         )
 
-    def multiplied(self) -> "LinearChain":
+    def multiplied(self, product: Product = operator.matmul) -> "LinearChain":
         """The same map with each group as one matrix."""
         return LinearChain(
-            tuple((functools.reduce(lambda m, w: w @ m, group),) for group in self.groups)
+            tuple((functools.reduce(lambda m, w: product(w, m), group),) for group in self.groups)
         )
 
     def prepared(self) -> "LinearChain":
@@ -53,10 +82,10 @@ class LinearChain(eqx.Module):
 
     def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
         """Apply the map to every column."""
-        return apply_chain(self._matrices(), (), columns)
+        return apply_chain(self._matrices(trained_product), (), columns, trained_product)
 
-    def _matrices(self) -> tuple[Float[Array, "out in"], ...]:
-        return tuple(group[0] for group in self.multiplied().groups)
+    def _matrices(self, product: Product = operator.matmul) -> tuple[Float[Array, "out in"], ...]:
+        return tuple(group[0] for group in self.multiplied(product).groups)
 
 
 class _IteratedChain(LinearChain):
@@ -104,7 +133,7 @@ class Perceptron(eqx.Module):
 
     def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
         """Apply the maps to every column."""
-        return apply_chain(self.weights, self.biases, columns)
+        return apply_chain(self.weights, self.biases, columns, trained_product)
 
 
 class _IteratedPerceptron(Perceptron):
@@ -115,21 +144,27 @@ class _IteratedPerceptron(Perceptron):
 
 
 class _PlainChain(LinearChain):
-    """A chain that stays as it is when it is prepared again."""
+    """A chain that stays as it is when it is prepared again, and has derivatives of all kinds."""
 
     def prepared(self) -> LinearChain:
         return self
 
+    def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
+        return apply_chain(self._matrices(), (), columns)
+
 
 class _PlainPerceptron(Perceptron):
-    """A perceptron that stays as it is when it is prepared again."""
+    """A perceptron that stays as it is when it is prepared again, and has all derivatives."""
 
     def prepared(self) -> Perceptron:
         return self
 
+    def __call__(self, columns: Float[Array, "in n"]) -> Float[Array, "out n"]:
+        return apply_chain(self.weights, self.biases, columns)
 
-def without_kernels(rule: Rule) -> Rule:
-    """A prepared rule whose program needs no kernel of ours, and so no version of JAX."""
+
+def without_kernels(rule: Prepared) -> Prepared:
+    """A prepared rule, or a part of one, whose program needs no kernel of ours, and so no version of JAX."""
 
     def plain(part: Any) -> Any:
         if isinstance(part, _IteratedChain):

@@ -6,6 +6,7 @@ the time that a learned rule takes there. In one kernel they stay in registers.
 
 import functools
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float
 
 Matrices = tuple[Float[Array, "out in"], ...]
 Biases = tuple[Float[Array, " out"], ...]
+Product = Callable[[Float[Array, "out in"], Float[Array, "in n"]], Float[Array, "out n"]]
 
 LARGEST = 1500
 """How many weights a chain may have: each becomes an instruction, and all are compiled."""
@@ -24,11 +26,14 @@ _WARPS = 4
 
 
 def apply_chain(
-    matrices: Matrices, biases: Biases, columns: Float[Array, "in n"]
+    matrices: Matrices,
+    biases: Biases,
+    columns: Float[Array, "in n"],
+    product: Product = operator.matmul,
 ) -> Float[Array, "out n"]:
     """Linear maps with a ReLU between any two of them; biases for every map, or none at all."""
     for i, matrix in enumerate(matrices):
-        columns = matrix @ (jnp.maximum(columns, 0) if i else columns)
+        columns = product(matrix, jnp.maximum(columns, 0) if i else columns)
         if biases:
             columns = columns + biases[i][:, None]
     return columns
