@@ -164,7 +164,7 @@ class _PlainPerceptron(Perceptron):
 
 
 def without_kernels(rule: Prepared) -> Prepared:
-    """A prepared rule, or a part of one, whose program needs no kernel of ours, and so no version of JAX."""
+    """A prepared rule (or a part of one) whose program needs no kernel of ours, and no one JAX."""
 
     def plain(part: Any) -> Any:
         if isinstance(part, _IteratedChain):
