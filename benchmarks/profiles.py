@@ -1,6 +1,6 @@
 """What limits each stage? A profile of all of them, on all problems, on whatever device there is.
 
-    python benchmarks/profiles.py [quadratics ...] [--preset paper]
+    python benchmarks/profiles.py [quadratics/paper mnist/quick ...] [--train 64] [--samples 4]
 
 Every stage of a small run is recorded by JAX's profiler, after a run that compiles. The run has the
 numbers of the preset but few steps, samples and instances, and a goal that every rule reaches, so
@@ -16,7 +16,7 @@ import dataclasses
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ What a loop takes beside the operations inside it is overhead."""
 
 _HOST_ONLY = re.compile(r"^(Pjit|np\.|Common|Parse|Handle|Allocate|DevicePut|\$)|::(?!Execute$)| ")
 """Events of a processor that are no operations of a program."""
+
+
+Event = tuple[float, float, str]
+"""When it began, minus how long it took, both in nanoseconds, and its name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +118,11 @@ def read(path: Path, seconds: float) -> Profile:
             for event in line.events
             if devices or not _HOST_ONLY.search(event.name)
         )
-        for name, spent in own_times(events).items():
-            own[name] += spent
-        spans += [(start, start - minus) for start, minus, _ in events]
+        # A device's kernels contain nothing, and some run at the same time.
+        spent = [-minus for _, minus, _ in events] if devices else own_times(events)
+        for (start, minus, name), nanoseconds in zip(events, spent, strict=True):
+            own[re.sub(r"[._]\d+$", "", name)] += nanoseconds / 1e9
+            spans.append((start, start - minus))
     kinds: dict[str, float] = collections.defaultdict(float)
     for name, spent in own.items():
         kinds[kind(name)] += spent
@@ -129,19 +135,17 @@ def kind(name: str) -> str:
     return next(kind for kind, pattern in KINDS if re.search(pattern, name))
 
 
-def own_times(events: Iterable[tuple[float, float, str]]) -> dict[str, float]:
-    """Seconds by name that no event inside an event accounts for; sorted, the longer one first."""
-    spent: dict[str, float] = collections.defaultdict(float)
-    around: list[tuple[float, str]] = []
-    for start, minus, full in events:
-        name = re.sub(r"[._]\d+$", "", full)
+def own_times(events: Sequence[Event]) -> list[float]:
+    """Nanoseconds of sorted events that no event inside them accounts for."""
+    found = [-minus for _, minus, _ in events]
+    around: list[tuple[float, int]] = []
+    for number, (start, minus, _) in enumerate(events):
         while around and around[-1][0] <= start:
             around.pop()
-        spent[name] -= minus / 1e9
         if around:
-            spent[around[-1][1]] += minus / 1e9
-        around.append((start - minus, name))
-    return spent
+            found[around[-1][1]] += minus
+        around.append((start - minus, number))
+    return found
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
@@ -153,36 +157,38 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
     return total / 1e9
 
 
-def small(config: RunConfig[Any]) -> RunConfig[Any]:
+def small(config: RunConfig[Any], train: int, samples: int) -> RunConfig[Any]:
     """The preset's problem, horizon and rule with little to do."""
     return dataclasses.replace(
         config,
         goal=Goal(scale=1e12, exponent=1.0),
-        sizes=dataclasses.replace(config.sizes, prior=64, validation=64, train=250, test=16),
+        sizes=dataclasses.replace(config.sizes, prior=64, validation=64, train=train, test=16),
         imitate=dataclasses.replace(config.imitate, steps=500, chunk=250),
         population=dataclasses.replace(config.population, members=1),
         locate=dataclasses.replace(config.locate, steps=500, check_every=500, chunk=250),
-        sample=dataclasses.replace(config.sample, samples=8, burn_in=0, thinning=1),
-        evaluate=dataclasses.replace(config.evaluate, timed=2, limit=200, shifted=0),
+        sample=dataclasses.replace(config.sample, samples=samples, burn_in=0, thinning=1),
+        evaluate=dataclasses.replace(config.evaluate, timed=1, limit=50, factor=1, shifted=0),
     )
 
 
 def main() -> None:
     """Profile the problems, and print a table of each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=problems.NAMES)
-    parser.add_argument("--preset", default="paper")
+    usual = [f"{name}/{'quick' if name == 'mnist' else 'paper'}" for name in problems.NAMES]
+    parser.add_argument("presets", nargs="*", default=usual)
+    parser.add_argument("--train", type=int, default=64, help="train instances")
+    parser.add_argument("--samples", type=int, default=4)
     arguments = parser.parse_args()
     print(f"JAX {jax.__version__} on {jax.devices()[0].device_kind}", flush=True)
-    for name in arguments.names:
-        config = small(problems.preset(name, arguments.preset))
+    for given in arguments.presets:
+        config = small(problems.preset(*given.split("/")), arguments.train, arguments.samples)
         experiment = problems.build(config)
         config = settled(config, experiment)
         learn(config, experiment)
         clock, recorder = Clock(), Recorder()
         learn(config, experiment, report=clock)
         learn(config, experiment, report=recorder)
-        print(f"\n{name}, {arguments.preset}: {config.block} instances, {config.abreast} samples")
+        print(f"\n{given}: {config.block} instances, {config.abreast} samples side by side")
         print("| stage | clock | at work | " + " | ".join(k for k, _ in KINDS) + " | longest |")
         print("| --- |" + " ---: |" * (2 + len(KINDS)) + " --- |")
         for stage, found in recorder.profiles.items():
@@ -190,7 +196,9 @@ def main() -> None:
             shares = " | ".join(f"{found.kinds.get(k, 0.0) / whole:.0%}" for k, _ in KINDS)
             busy = found.busy / found.seconds
             took = f"{1e3 * clock.seconds[stage]:.3g} ms"
-            print(f"| {stage} | {took} | {busy:.0%} | {shares} | {found.longest[:40]} |")
+            print(
+                f"| {stage} | {took} | {busy:.0%} | {shares} | {found.longest[:40]} |", flush=True
+            )
 
 
 if __name__ == "__main__":
