@@ -13,8 +13,17 @@ from surestep.adapters.plain import rule_of
 from surestep.portable import export_solver
 from surestep.problem import theta_form, working_precision
 from surestep.randomness import named_key
-from surestep.rules import Blended, Coordinatewise, Preconditioned, Proximal, fused
-from surestep.rules.blocks import LinearChain, Perceptron, without_kernels
+from surestep.rules import (
+    Blended,
+    Convolutional,
+    Coordinatewise,
+    GradientDescent,
+    Preconditioned,
+    Proximal,
+    Residual,
+    fused,
+)
+from surestep.rules.blocks import LinearChain, Perceptron, trained_product, without_kernels
 from surestep.rules.fused import apply_by_kernel, apply_chain, apply_fused
 from tiny import PROBLEM
 
@@ -176,12 +185,39 @@ def test_training_a_perceptron_has_the_derivatives_of_its_products():
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
 
 
-def test_rules_in_other_loops_have_forward_derivatives_too():
+@pytest.mark.parametrize("kind", [*RULES, "convolutional", "residual"])
+def test_rules_in_other_loops_have_forward_derivatives_too(kind):
+    makers = {
+        "convolutional": lambda key: Convolutional.create(key, 4, 5),
+        "residual": lambda key: Residual.around(GradientDescent(0.1), 5, key),
+    } | RULES
     with working_precision(PROBLEM):
-        plain = without_kernels(Coordinatewise.create(named_key(0, "rule")).prepare())
-        columns = jnp.ones((3, 70))
-        _, found = jax.jvp(plain.direction, (columns,), (columns,))
-    assert np.all(np.isfinite(found)) and np.any(found)
+        rule = rule_of(makers[kind](named_key(0, "rule")))
+        kinds = (LinearChain, Perceptron)
+        leaves = jax.tree.leaves(rule, is_leaf=lambda part: isinstance(part, kinds))
+        parts = [part for part in leaves if isinstance(part, kinds)]
+        assert parts
+        for part in parts:
+            first = part.groups[0] if isinstance(part, LinearChain) else part.weights
+            columns = jnp.ones((first[0].shape[1], 70))
+            _, found = jax.jvp(part, (columns,), (columns,))
+            assert np.all(np.isfinite(found))
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 4, 3)])
+def test_products_of_other_shapes_can_be_trained_too(shape):
+    with working_precision(PROBLEM):
+        matrix = jax.random.normal(named_key(0, "matrix"), (5, 4))
+        columns = jax.random.normal(named_key(1, "columns"), shape)
+        found, wanted = (
+            jax.grad(lambda matrix, product=product: jnp.sum(jnp.sin(product(matrix, columns))))(
+                matrix
+            )
+            for product in (trained_product, jnp.matmul)
+        )
+        mixed = jax.grad(lambda c: jnp.sum(trained_product(matrix, c)))(jnp.ones((4, 2), "float32"))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert mixed.dtype == jnp.float32
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="about programs for processors")

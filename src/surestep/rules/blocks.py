@@ -16,7 +16,6 @@ from surestep.rules.fused import Product, apply_chain, apply_fused
 Prepared = TypeVar("Prepared")
 
 
-@jax.custom_vjp
 def trained_product(
     matrix: Float[Array, "out in"], columns: Float[Array, "in n"]
 ) -> Float[Array, "out n"]:
@@ -26,6 +25,13 @@ def trained_product(
     only those to its fast library that are not: a training step of the paper's quadratics then
     takes 41 microseconds instead of 38.
     """
+    if matrix.ndim == columns.ndim == 2 and matrix.dtype == columns.dtype:
+        return _product(matrix, columns)
+    return matrix @ columns
+
+
+@jax.custom_vjp
+def _product(matrix: Array, columns: Array) -> Array:
     return matrix @ columns
 
 
@@ -38,9 +44,7 @@ def _product_backwards(kept: tuple[Array, Array], slope: Array) -> tuple[Array, 
     return slope @ columns.T, turned @ slope
 
 
-trained_product.defvjp(
-    lambda matrix, columns: (matrix @ columns, (matrix, columns)), _product_backwards
-)
+_product.defvjp(lambda matrix, columns: (matrix @ columns, (matrix, columns)), _product_backwards)
 
 
 class LinearChain(eqx.Module):
@@ -167,13 +171,13 @@ def without_kernels(rule: Prepared) -> Prepared:
     """A prepared rule (or a part of one) whose program needs no kernel of ours, and no one JAX."""
 
     def plain(part: Any) -> Any:
-        if isinstance(part, _IteratedChain):
+        if isinstance(part, LinearChain):
             return _PlainChain(part.groups)
-        if isinstance(part, _IteratedPerceptron):
+        if isinstance(part, Perceptron):
             return _PlainPerceptron(part.weights, part.biases)
         return part
 
-    kinds = (_IteratedChain, _IteratedPerceptron)
+    kinds = (LinearChain, Perceptron)
     return jax.tree.map(plain, rule, is_leaf=lambda part: isinstance(part, kinds))
 
 
