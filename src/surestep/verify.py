@@ -2,24 +2,27 @@
 
 import dataclasses
 import secrets
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 
 from surestep.certificate import Certificate, Statement
 from surestep.claims import Plan
 from surestep.closeness import (
+    EXACT,
     NUDGES,
+    STATISTICS,
+    Kind,
     Nudged,
     agree,
-    close_losses,
     explained,
     explained_hits,
-    explained_losses,
+    losses_kind,
+    nudged_rule,
 )
 from surestep.config import RunConfig
 from surestep.experiment import Experiment
@@ -30,16 +33,16 @@ from surestep.problem import StockedProblem, working_precision
 from surestep.provenance import provenance
 from surestep.randomness import named_key
 from surestep.records import from_plain, to_json, to_plain
-from surestep.rule import Rule, with_hyper
-from surestep.split import DataSet, Split, StreamedTrainSet
+from surestep.rule import AnyRule, Rule, with_hyper
+from surestep.split import DataSet, Split, StreamedTrainSet, TrainSet
 from surestep.stages.certify import Certified, paper_posterior, race_length
 from surestep.stages.sample import Sampled
 from surestep.statements import issue
 from surestep.store import RunFolder
 from surestep.tiles import Seen, observe_all
 
-_FEW = 16
-"""How many instances that were drawn elsewhere are rolled out again, if nobody asks for more."""
+_FEW = 64
+"""How many instances are rolled out again of what was made elsewhere, if nobody asks for more."""
 _PRECISION = {"float64": 1e-6, "float32": 1e-3}
 
 
@@ -142,8 +145,8 @@ def checks_of(run: Finished, rerun: int = 0, seed: int | None = None) -> list[Ch
         *_statements(run.issued, rebuilt, run.elsewhere),
         _thresholds(run),
     ]
-    if run.elsewhere and run.issued.data_sha256 != rebuilt.data_sha256:
-        # Only what rules do on them ties instances that are drawn again to their evidence.
+    if run.elsewhere:
+        # Hashes of instances that are drawn again say nothing: what rules do on them does.
         rerun = max(rerun, _FEW)
     if rerun > 0:
         checks.append(_rerun(run, plan, again.mode, rerun, seed))
@@ -248,32 +251,25 @@ def _same_data(run: Finished, rebuilt: Certificate) -> bool:
     here, known = task.thresholds(prior), run.prior.prior_thresholds
     if here.shape != known.shape or not np.allclose(here, known, run.rounding, 0):
         return False
-    deployed = run.found.mode
-    ends = [
-        task.observe(run.rule(deployed), data, (task.horizon,), ()).losses
-        for data in (prior, *_nudged(prior))
+
+    def ends(rule: Rule, data: DataSet) -> np.ndarray:
+        return task.observe(rule, data, (task.horizon,), ()).losses
+
+    rule = run.rule(run.found.mode)
+    nudged = [ends(*other) for other in _nudged(rule, prior)]
+    stored = run.prior.prior_losses[run.found.mode][:, None]
+    return bool(explained(ends(rule, prior), stored, nudged, _losses(run, known)).all())
+
+
+def _nudged(rule: AnyRule, data: DataSet) -> list[tuple[AnyRule, TrainSet]]:
+    """A rule and instances as other machines may see them."""
+    return [
+        (nudged_rule(rule, turn), StreamedTrainSet(Nudged(data, turn))) for turn in range(NUDGES)
     ]
-    stored = run.prior.prior_losses[deployed][:, None]
-    return bool(_near(run, ends[0], stored, ends[1:], known).all())
 
 
-def _nudged(data: DataSet) -> list[StreamedTrainSet]:
-    """The instances as other machines may see them."""
-    return [StreamedTrainSet(Nudged(data, turn)) for turn in range(NUDGES)]
-
-
-def _near(
-    run: Finished,
-    here: np.ndarray,
-    stored: np.ndarray,
-    nudged: Sequence[np.ndarray],
-    goals: np.ndarray,
-) -> Any:
-    """Losses that agree, or that differ no more than rounding explains."""
-    bounded, precision = run.plan.bounded, _PRECISION[run.experiment.problem.precision]
-    scale = np.abs(goals)[:, None] if bounded else None
-    close = close_losses(here, stored, bounded, precision)
-    return close | explained_losses(here, stored, nudged, scale)
+def _losses(run: Finished, goals: Float[np.ndarray, " instance"]) -> Kind:
+    return losses_kind(run.plan.bounded, _PRECISION[run.experiment.problem.precision], goals)
 
 
 def _statements(issued: Certificate, rebuilt: Certificate, elsewhere: bool) -> list[Check]:
@@ -307,20 +303,25 @@ def _thresholds(run: Finished) -> Check:
 
 
 def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | None) -> Check:
-    """Roll the train set out again and compare random instances of it."""
+    """Roll random instances of the train set out again and compare.
+
+    Where the same bits are expected all are rolled out: the same batch rounds in the same way.
+    """
     seed = secrets.randbits(32) if seed is None else seed
     train, found = run.split.train, run.found
-    chosen = np.random.default_rng(seed).choice(train.size, min(number, train.size), replace=False)
+    number = min(number, train.size)
+    chosen = np.sort(np.random.default_rng(seed).choice(train.size, number, replace=False))
+    rows = chosen if run.elsewhere else np.arange(train.size)
     stored = Seen(found.losses[deployed], found.hits[deployed], found.statistics[deployed])
-    bad = _differing(run, plan, run.rule(deployed), plan.iterations, stored, deployed)
+    bad = _differing(run, plan, run.rule(deployed), plan.iterations, stored, rows, deployed)
     race = (plan.horizon, race_length(plan.horizon, found.hits))
     opponents = choose_opponents(run.config.certify, run.experiment)
     for i, name in enumerate(plan.opponents):
         nothing = np.zeros((train.size, 0))  # statistics are our rule's alone
         theirs = Seen(found.opponent_losses[i][:, None], found.opponent_hits[i], nothing)
-        bad |= _differing(run, plan, opponents[name], race, theirs)
+        bad |= _differing(run, plan, opponents[name], race, theirs, rows)
     name = f"{len(chosen)} instances rolled out again (chosen by seed {seed})"
-    wrong = np.sort(chosen[bad[chosen]])
+    wrong = np.intersect1d(rows[bad], chosen)
     if not wrong.size:
         return Check(name, True)
     return Check(name, False, f"{wrong.size} differ from what is stored, first {wrong[0]}")
@@ -332,30 +333,41 @@ def _differing(
     rule: Rule,
     at: tuple[int, ...],
     stored: Seen,
+    rows: Int[np.ndarray, " row"],
     sample: int | None = None,
-) -> Bool[np.ndarray, " instance"]:
+) -> Bool[np.ndarray, " row"]:
     """On which instances a rule, or a sample, does something else than what is stored of it."""
-    task, train = run.config.task(run.experiment), run.split.train
+    task = run.config.task(run.experiment)
+    # All samples of the group round as they did; elsewhere nothing does.
+    hypers = None if sample is None or run.elsewhere else run.prior.hypers
 
-    def roll_out(data: DataSet) -> Seen:
-        # The whole set, and all samples of the group: the same batch rounds in the same way.
-        hypers = None if sample is None else run.prior.hypers
+    def roll_out(rule: Rule, data: DataSet) -> Seen:
         work = task.work(rule, data, at, plan.hit_tolerances, hypers, to_goal=plan.hits_goal)
-        seen = observe_all(work, sample=sample or 0)
+        seen = observe_all(work, sample=0 if hypers is None else sample or 0)
         return Seen(*(t[:, : s.shape[1]] for t, s in zip(seen, stored, strict=True)))
 
-    here = roll_out(train)
-    # On such a machine as the run's, rounding explains nothing.
-    nudged = [roll_out(data) for data in _nudged(train)] if run.elsewhere else [here]
-    goals = run.found.thresholds
-    bad = ~_near(run, here.losses, stored.losses, [n.losses for n in nudged], goals).all(axis=1)
-    bad |= ~explained_hits(here.hits, stored.hits, [n.hits for n in nudged]).all(axis=1)
-    near = np.isclose(here.statistics, stored.statistics, rtol=1e-3, atol=1e-6)
-    near |= explained(here.statistics, stored.statistics, [n.statistics for n in nudged])
-    bad |= ~near.all(axis=1)
-    if at == plan.iterations:
+    data = _some(run, rows) if run.elsewhere else run.split.train
+    here = roll_out(rule, data)
+    then = Seen(*(table[rows] for table in stored))
+    nudged = [roll_out(*other) for other in _nudged(rule, data)] if run.elsewhere else []
+    goals = run.found.thresholds[rows]
+
+    def tables(seen: Seen) -> tuple[np.ndarray, ...]:
         # Where it ends is what is certified first of all.
-        now, then = (reached(seen.losses[:, -1], goals) for seen in (here, stored))
-        beside = [reached(seen.losses[:, -1], goals) for seen in nudged]
-        bad |= (now != then) & np.all([now == other for other in beside], axis=0)
-    return np.asarray(bad)
+        ends = reached(seen.losses[:, -1], goals)[:, None].astype(float)
+        return seen.losses, seen.statistics, ends
+
+    kinds = (_losses(run, goals), STATISTICS, EXACT if at == plan.iterations else None)
+    others = list(zip(*(tables(seen) for seen in nudged), strict=True)) or [()] * len(kinds)
+    good = explained_hits(here.hits, then.hits, [seen.hits for seen in nudged]).all(axis=1)
+    for one, other, beside, kind in zip(tables(here), tables(then), others, kinds, strict=True):
+        if kind is not None:
+            good &= explained(one, other, beside, kind).all(axis=1)
+    return np.logical_not(good)
+
+
+def _some(run: Finished, rows: Int[np.ndarray, " row"]) -> TrainSet:
+    """Some instances of the train set."""
+    with working_precision(run.experiment.problem):
+        parts = [run.split.train.part(int(row), int(row) + 1) for row in rows]
+        return TrainSet(jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts))
