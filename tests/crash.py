@@ -35,7 +35,8 @@ SETTINGS = [
     "--evaluate.timed", "2", "--goal.scale", "4.0",
     "--evaluate.baselines", "heavy ball", "--certify.opponents", "heavy ball",
 ]  # fmt: skip
-SAME = ("config.json", "plan.json", "charges.json", "certificate.json", "population.safetensors",
+SAME = ("config.json", "plan.json", "charges.json", "certificate.json", "chosen_by.safetensors",
+        "population.safetensors",
         "locate.safetensors", "sample.safetensors", "certify.safetensors", "shifted.safetensors",
         "solver.safetensors")  # fmt: skip
 KILLED = -9

@@ -42,7 +42,7 @@ from surestep.split import DataSet, PriorSet, Split, StreamedTrainSet, TrainSet
 from surestep.stages.certify import certify
 from surestep.stages.sample import Sampled
 from surestep.statements import issue, make_certificate
-from surestep.store import Announced, RunFolder, read_arrays, write_arrays
+from surestep.store import Announced, RunFolder, axes, read_arrays, write_arrays
 from surestep.task import Task
 from surestep.tiles import Crew
 
@@ -239,7 +239,7 @@ def require_fresh(
     """Refuse instances that are there twice, or that the rule was chosen by.
 
     `recorded` are hashes that the run's sets had where it was made: on another kind of machine, the
-    last bits of what is drawn are others.
+    last bits of what is drawn are others. (Those of a third kind, in a file, are not known.)
     """
     fresh, size = set(train.hashes), train.size
     if len(fresh) < size:
@@ -266,20 +266,36 @@ def require_fresh(
 
 
 def record_hashes(folder: RunFolder, split: Split) -> None:
-    """Note by which instances the rule is chosen, so that they are known again anywhere.
+    """Note by which instances the rule is chosen: elsewhere they would be drawn with other bits.
 
     Those of the train set are charged.
     """
-    folder.mark(_CHOSEN_BY, prior=split.prior.hashes, validation=split.validation.hashes)
+    if not folder.has(_CHOSEN_BY):
+        sets = (split.prior, split.validation)
+        folder.save(_CHOSEN_BY, _ChosenBy(*(_numbers(data.hashes) for data in sets)))
 
 
 def recorded_hashes(folder: RunFolder) -> dict[str, list[str]]:
     """The hashes of a run's sets where it was made."""
-    found = from_plain(
-        dict[str, list[str]], folder.status().get(_CHOSEN_BY, {}), f"status.json: {_CHOSEN_BY}"
-    )
     own = (entry.instances for entry in read_charges(folder) if entry.certificate == OWN)
-    return found | {"train": next(own, [])}
+    found = {"train": next(own, [])}
+    if folder.has(_CHOSEN_BY):
+        chosen = folder.load(_CHOSEN_BY, _ChosenBy)
+        for field in dataclasses.fields(chosen):
+            found[field.name] = [f"{number:016x}" for number in getattr(chosen, field.name)]
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _ChosenBy:
+    """The hashes of the instances that the rule was chosen by, as numbers."""
+
+    prior: np.ndarray = dataclasses.field(metadata=axes("prior"))
+    validation: np.ndarray = dataclasses.field(metadata=axes("validation"))
+
+
+def _numbers(hashes: Sequence[str]) -> np.ndarray:
+    return np.array([int(text, 16) for text in hashes], np.uint64)
 
 
 def _unfinished(

@@ -62,10 +62,11 @@ def verify_fresh(
             "the run's own certificate was charged first", charged, "" if charged else "it was not"
         )
     )
+    recorded = recorded_hashes(folder)
     for number, charge in enumerate(charges):
         if charge.certificate != OWN:
             before = charges[:number]
-            found = _one(folder, config, experiment, split, charge, before, rerun, seed)
+            found = _one(folder, config, experiment, split, charge, before, recorded, rerun, seed)
             checks += [
                 dataclasses.replace(check, name=f"certificate {charge.certificate}: {check.name}")
                 for check in found
@@ -80,6 +81,7 @@ def _one(
     split: Split,
     charge: Charge,
     before: list[Charge],
+    recorded: Mapping[str, Sequence[str]],
     rerun: int,
     seed: int | None,
 ) -> list[Check]:
@@ -112,7 +114,7 @@ def _one(
         spent_on(charge.instances, before, charge.seed),
         elsewhere,
     )
-    instances = _instances(split, train, charge, deployed, elsewhere, recorded_hashes(folder))
+    instances = _instances(split, train, charge, deployed, elsewhere, recorded)
     return [*instances, *checks_of(run, rerun, seed)]
 
 
