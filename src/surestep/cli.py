@@ -313,7 +313,12 @@ def _solve(arguments: list[str]) -> int:
 def _verify(arguments: list[str]) -> int:
     parser = _Parser(prog="surestep verify", allow_abbrev=False)
     parser.add_argument("folder", type=Path, help="the run's folder")
-    parser.add_argument("--rerun", type=int, default=0, help="instances to roll out again")
+    parser.add_argument(
+        "--rerun",
+        type=int,
+        default=0,
+        help="instances to roll out again; of what was made on another kind of machine 64 at least",
+    )
     _add_own_file(parser)
     given = parser.parse_args(arguments)
     if given.rerun < 0:
