@@ -5,8 +5,8 @@
 Every stage of a small run is recorded by JAX's profiler, after a run that compiles. The run has the
 numbers of the preset but few steps, samples and instances, and a goal that every rule reaches, so
 that nothing depends on what was learned. Of each stage the table says how long it took (without
-the profiler, which slows short operations down), for which share of the recorded time the device was
-at work, and what kind of operations its work was.
+the profiler, which slows short operations down), for which share of the recorded time the device
+was at work, and what kind of operations its work was.
 """
 
 import argparse

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -80,6 +81,12 @@ def test_what_was_made_elsewhere_stands_to_rounding(run):
     data = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
     assert data.train.hashes != read_charges(run)[0].instances
     assert failed(run, rerun=64) == []
+
+
+def test_what_was_made_elsewhere_stands_outside_of_tests_too(run):
+    """Users' programs work in float32 where nothing else is said."""
+    with jax.enable_x64(False):
+        assert failed(run, rerun=64) == []
 
 
 def test_a_last_digit_of_the_prior_is_found_elsewhere_too(run):

@@ -313,12 +313,8 @@ def _solve(arguments: list[str]) -> int:
 def _verify(arguments: list[str]) -> int:
     parser = _Parser(prog="surestep verify", allow_abbrev=False)
     parser.add_argument("folder", type=Path, help="the run's folder")
-    parser.add_argument(
-        "--rerun",
-        type=int,
-        default=0,
-        help="instances to roll out again; of what was made on another kind of machine 64 at least",
-    )
+    more = "instances to roll out again (64 at least of what another kind of machine made)"
+    parser.add_argument("--rerun", type=int, default=0, help=more)
     _add_own_file(parser)
     given = parser.parse_args(arguments)
     if given.rerun < 0:

@@ -70,7 +70,9 @@ def nudged_rule(rule: AnyRule, turn: int) -> AnyRule:
     return eqx.combine(jax.tree.map(lambda leaf: _nudged(leaf, random), numbers), rest)
 
 
+@jax.enable_x64(True)
 def _nudged(leaf: Any, random: np.random.Generator) -> Any:
+    """A leaf of the same precision, whatever the caller works in."""
     leaf = jnp.asarray(leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         return leaf
