@@ -230,23 +230,30 @@ def left_alone(tmp_path_factory):
 
 
 MOMENTS = {
-    "as it starts": ("config.json", 0.0),
-    "while imitating": ("status.json", 0.5),
-    "while locating": ("locate.partial.safetensors", 0.2),
-    "at the end of locating": ("locate.safetensors", 0.0),
-    "while sampling": ("locate.safetensors", 2.0),
-    "while certifying": ("sample.safetensors", 0.2),
-    "while evaluating": ("certificate.json", 0.5),
+    "early": {
+        "as it starts": ("config.json", 0.0),
+        "while locating": ("locate.partial.safetensors", 0.2),
+        "at the end of locating": ("locate.safetensors", 0.0),
+    },
+    "late": {
+        "while imitating": ("status.json", 0.5),
+        "while sampling": ("locate.safetensors", 2.0),
+        "while certifying": ("sample.safetensors", 0.2),
+        "while evaluating": ("certificate.json", 0.5),
+    },
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_run_ends_with_the_same_certificate(moment, left_alone, tmp_path):
+@pytest.mark.parametrize("moments", MOMENTS)
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_certificate(
+    moments, left_alone, tmp_path
+):
     folder = tmp_path / "run"
-    process = surestep(*LONG, "--out", folder)
-    wait_for(folder, *MOMENTS[moment][:1], process, MOMENTS[moment][1])
-    process.kill()
-    process.communicate()
+    for name, after in MOMENTS[moments].values():
+        process = surestep(*LONG, "--out", folder)
+        wait_for(folder, name, process, after)
+        process.kill()
+        process.communicate()
     again = surestep(*LONG, "--out", folder)
     _, log = again.communicate()
     assert again.returncode == 0, log
