@@ -21,7 +21,7 @@ $(VENV)/.docs: requirements/docs.txt $(VENV)/.base
 	touch $@
 
 demo: $(VENV)/.base
-	$(BIN)/surestep run quadratics --preset quick --seed 0 --out runs/demo
+	$(BIN)/surestep run quadratics --preset quick --seed 3 --out runs/demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
