@@ -27,7 +27,7 @@ from surestep.config import RunConfig
 from surestep.goal import Goal
 from surestep.learning import learn
 from surestep.pace import settled
-from surestep.progress import Bar
+from surestep.progress import Bar, Silence
 
 KINDS = (
     ("loops", r"^(while|cond|call|conditional)\b|ThunkExecutor"),
@@ -60,7 +60,7 @@ class Profile:
     """The operation that took most time."""
 
 
-class Clock:
+class Clock(Silence):
     """Takes the time of every stage."""
 
     def __init__(self) -> None:
@@ -72,12 +72,6 @@ class Clock:
         began = time.perf_counter()
         yield self
         self.seconds[name] = time.perf_counter() - began
-
-    def advance(self, amount: int, note: str = "") -> None:
-        """Nothing happens."""
-
-    def say(self, text: str) -> None:
-        """Nothing happens."""
 
 
 class Recorder(Clock):

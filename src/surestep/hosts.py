@@ -154,10 +154,6 @@ class Board:
             self.require_alive(0)
             time.sleep(0.1)
 
-    def hand_in(self, name: str, content: bytes) -> None:
-        """Leave a note that will be taken away."""
-        self.put(name, content)
-
     def take(self, folder: str) -> Iterator[bytes]:
         """Take away all notes of a folder."""
         for name, number in self._client.key_value_dir_get_bytes(folder):

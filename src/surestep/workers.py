@@ -136,7 +136,7 @@ def _follow(board: Board, given: Sequence[str]) -> tuple[int, str]:
 def _give_up(board: Board, code: int, reason: str) -> tuple[int, str]:
     message = f"process {board.process} of {board.processes} has stopped: {reason}"
     with contextlib.suppress(jax.errors.JaxRuntimeError):
-        board.hand_in(f"failed/{board.process}", message.encode())
+        board.put(f"failed/{board.process}", message.encode())
     return code, message
 
 
@@ -155,6 +155,6 @@ def _serve(board: Board, given: Sequence[str]) -> tuple[int, str]:
         share = Share(board, f"next/{job}", arrays["tiles"].tolist(), len(jax.local_devices()))
         while tiles := share.next():
             for tile, seen in Alone().observe(work, tiles):
-                board.hand_in(f"done/{job}/{tile}", pack_seen(tile, seen))
+                board.put(f"done/{job}/{tile}", pack_seen(tile, seen))
             board.require_alive(0)
     raise AssertionError
