@@ -30,21 +30,22 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 
 # The site in build/site; a broken link or a page that loads from another host is an error.
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.base
-	$(BIN)/surestep bench --out build/bench
-	$(BIN)/python benchmarks/tightness.py
+	$(BIN)/python -m benchmarks --out build/bench
+	$(BIN)/python -m benchmarks.tightness
 
 # A million files that are almost right, and a run that is killed 300 times (docs/safety.md).
 fuzz: $(VENV)/.dev
-	$(BIN)/python tests/fuzz.py --inputs 1000000
+	PYTHONPATH=tests $(BIN)/python -m house.fuzz --inputs 1000000
 
 crash: $(VENV)/.dev
-	$(BIN)/python tests/crash.py --kills 300
+	PYTHONPATH=tests $(BIN)/python -m house.crash --kills 300
 
 # Known vulnerabilities of everything that is installed with surestep, and the list of it. A
 # dependency that the service does not know about is an error too: it was not checked.

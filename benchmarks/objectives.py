@@ -16,17 +16,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from surestep import problems
-from surestep.config import RunConfig
-from surestep.constraint import Constraint
-from surestep.problem import working_precision
-from surestep.randomness import named_key
-from surestep.rule import Rule, hyper_of, with_hyper
-from surestep.split import PriorSet, TestSet, ValidationSet
-from surestep.stages.imitate import imitate
-from surestep.stages.locate import LocateSettings, locate
-from surestep.training import merit_of
-from surestep.trajectory import TrainingSettings
+from surestep import paper
+from surestep.base.keys import named_key
+from surestep.problem.datasets import PriorSet, TestSet, ValidationSet
+from surestep.problem.draw import working_precision
+from surestep.rules.base import Rule, hyper_of, with_hyper
+from surestep.run.config import RunConfig
+from surestep.train.constraint import Constraint
+from surestep.train.imitate import imitate
+from surestep.train.locate import LocateSettings, locate
+from surestep.train.steps import merit_of
+from surestep.train.trajectory import TrainingSettings
 
 VARIANTS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "ratio, pieces of 1 (the paper)": ({"objective": "ratio"}, (1,)),
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     seeds = range(100, 100 + parser.parse_args().seeds)
     for title, (name, preset, changes) in CASES.items():
-        config = dataclasses.replace(problems.preset(name, preset), **changes)
+        config = dataclasses.replace(paper.preset(name, preset), **changes)
         print(f"\n{title} ({ITERATIONS} differentiated iterations, seeds {[*seeds]})")
         for variant, (training, length) in VARIANTS.items():
             if training.get("distances") and name != "lasso":
@@ -80,7 +80,7 @@ def trained(
     """The merit, on fresh instances, of a rule that was trained so."""
     settings = TrainingSettings(floor=FLOORS[config.name], **training)
     config = dataclasses.replace(config, seed=seed, training=settings)
-    experiment = problems.build(config)
+    experiment = paper.build(config)
     anything = Constraint(lower=0.0, width=1.0)
     task = dataclasses.replace(config.task(experiment), constraint=anything)
     prior = PriorSet.draw(task.problem, 100, seed)

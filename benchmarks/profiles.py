@@ -22,12 +22,12 @@ from typing import Any
 
 import jax
 
-from surestep import problems
-from surestep.config import RunConfig
-from surestep.goal import Goal
-from surestep.learning import learn
-from surestep.pace import settled
-from surestep.progress import Bar, Silence
+from surestep import paper
+from surestep.base.progress import Bar, Silence
+from surestep.problem.goal import Goal
+from surestep.run.batch_size import settled
+from surestep.run.config import RunConfig
+from surestep.run.pipeline import learn
 
 KINDS = (
     ("loops", r"^(while|cond|call|conditional)\b|ThunkExecutor"),
@@ -171,7 +171,7 @@ def main() -> None:
     """Profile the problems, and print a table of each."""
     parser = argparse.ArgumentParser(description=__doc__)
     # MNIST's steps are loops of so many small operations that a recording is too large to read.
-    usual = [f"{name}/paper" for name in problems.NAMES if name != "mnist"]
+    usual = [f"{name}/paper" for name in paper.NAMES if name != "mnist"]
     parser.add_argument("presets", nargs="*", default=usual)
     parser.add_argument("--train", type=int, default=64, help="train instances")
     parser.add_argument("--samples", type=int, default=4)
@@ -179,9 +179,9 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"JAX {jax.__version__} on {jax.devices()[0].device_kind}", flush=True)
     for given in arguments.presets:
-        preset = problems.preset(*given.split("/"))
+        preset = paper.preset(*given.split("/"))
         config = small(preset, arguments.train, arguments.samples, arguments.steps)
-        experiment = problems.build(config)
+        experiment = paper.build(config)
         config = settled(config, experiment)
         learn(config, experiment)
         clock, recorder = Clock(), Recorder()

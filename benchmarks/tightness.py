@@ -13,12 +13,12 @@ repeated train sets of several sizes and set beside
 
 import numpy as np
 
-from surestep.audit import FAMILIES, _prior, _truth
+from surestep.base.machine import provenance
 from surestep.bounds.kl import binomial_upper
-from surestep.claims import BINARY, DECADES, values
-from surestep.provenance import provenance
-from surestep.stages.certify import paper_posterior
-from surestep.statements import Basis, rigorous_statements
+from surestep.certify.audit import FAMILIES, _prior, _truth
+from surestep.certify.claims import BINARY, DECADES, values
+from surestep.certify.gather import paper_posterior
+from surestep.certify.statements import Basis, rigorous_statements
 
 EPSILON, REPEATS = 0.05, 20
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import surestep
-from surestep import problems
+from surestep import paper
 from surestep.rules import LBFGS, Coordinatewise, GradientDescent, Nesterov
 
 
@@ -43,16 +43,16 @@ experiment = surestep.Experiment(
 )
 # Numbers of a run are independent of the problem; start from a preset's.
 config = dataclasses.replace(
-    problems.preset("quadratics", "tiny"),
+    paper.preset("quadratics", "tiny"),
     name="logistic",
     problem=None,
     goal=surestep.Goal(scale=0.9, exponent=1.0),
     horizon=20,
-    evaluate=dataclasses.replace(problems.preset("quadratics", "tiny").evaluate, baselines=()),
+    evaluate=dataclasses.replace(paper.preset("quadratics", "tiny").evaluate, baselines=()),
 )
 
 if __name__ == "__main__":
     learned = surestep.learn(config, experiment)
     print(learned.certificate)
     print()
-    print(surestep.summary(learned))
+    print(surestep.report.summary(learned))

@@ -33,4 +33,4 @@ problem = surestep.Problem.of(loss, x0=np.zeros(features.shape[1]), sample=sampl
 if __name__ == "__main__":
     learned = surestep.fit(problem, budget="1m")
     print(learned.certificate)
-    print(surestep.summary(learned))
+    print(surestep.report.summary(learned))

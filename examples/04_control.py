@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import surestep
-from surestep.proxes import Box
+from surestep.problem.penalties import Box
 
 MASSES, STEPS, DT = 6, 20, 0.3
 stiff = 2 * np.eye(MASSES) - np.eye(MASSES, k=1) - np.eye(MASSES, k=-1)
@@ -43,4 +43,4 @@ problem = surestep.Problem.of(
 if __name__ == "__main__":
     learned = surestep.fit(problem, budget="1m")
     print(learned.certificate)
-    print(surestep.summary(learned))
+    print(surestep.report.summary(learned))

@@ -39,4 +39,4 @@ problem = surestep.Problem.of(loss, x0=np.zeros(FEATURES), sample=sample, name="
 if __name__ == "__main__":
     learned = surestep.fit(problem, budget="1m")
     print(learned.certificate)
-    print(surestep.summary(learned))
+    print(surestep.report.summary(learned))

@@ -40,4 +40,4 @@ problem = surestep.Problem.of(loss, x0=lambda noisy: noisy, sample=sample, name=
 if __name__ == "__main__":
     learned = surestep.fit(problem, budget="2m")
     print(learned.certificate)
-    print(surestep.summary(learned))
+    print(surestep.report.summary(learned))

@@ -1,59 +1,83 @@
-"""Learn an optimization algorithm for your own family of problems, with a certificate."""
+"""Learn an optimization algorithm for your own family of problems, with a certificate.
 
-import importlib
-from typing import TYPE_CHECKING, Any
+```python
+import surestep as ss
+
+problem = ss.make_problem(loss, x0, sample=sample)
+learned = ss.fit(problem, budget="2m", out="runs/mine")
+print(learned.certificate)
+solution = learned.solve(thetas)
+```
+
+What this module lists is public: the names below and what the namespaces list in their `__all__`.
+Everything else is private and may change.
+"""
+
+from typing import TYPE_CHECKING
 
 from surestep.__about__ import __version__
+from surestep.base.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from surestep.certificate import Certificate, Statement
-    from surestep.config import RunConfig
-    from surestep.constraint import Constraint, SuccessEstimate
-    from surestep.experiment import Accuracies, Experiment, External
-    from surestep.goal import Goal
-    from surestep.learning import Learned, learn
-    from surestep.own.fit import fit
-    from surestep.problem import CompositeProblem, LeastSquares, PenalisedProblem, Problem
-    from surestep.report import summary, write_report
-    from surestep.rule import GradientRule, Rule
-    from surestep.solution import Solution
-    from surestep.solver import Solver, load
-    from surestep.split import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
-    from surestep.store import RunFolder
+    from surestep import bounds, interop, paper, report, rules
+    from surestep.auto.fit import FitPlan, fit, plan_fit
+    from surestep.base import errors
+    from surestep.certify.certificate import Certificate, Statement
+    from surestep.paper.registry import open_problem
+    from surestep.problem import datasets, penalties
+    from surestep.problem.base import CompositeProblem, LeastSquares, PenalisedProblem, Problem
+    from surestep.problem.from_functions import make_problem
+    from surestep.problem.goal import Goal
+    from surestep.rules.base import GradientRule, Rule
+    from surestep.run.config import RunConfig
+    from surestep.run.pipeline import Learned, learn
+    from surestep.solver.monitor import Monitor
+    from surestep.solver.solution import Coverage, Solution
+    from surestep.solver.solver import Solver, load
+    from surestep.storage.run_folder import RunFolder
+    from surestep.train.constraint import Constraint
+    from surestep.train.experiment import Accuracies, Experiment, External
 
 # Public names and the modules that define them. They are imported when first used, so that the
 # command line can answer without loading JAX.
 _HOMES = {
-    "Accuracies": "experiment",
-    "Certificate": "certificate",
-    "CompositeProblem": "problem",
-    "Constraint": "constraint",
-    "Experiment": "experiment",
-    "External": "experiment",
-    "Goal": "goal",
-    "GradientRule": "rule",
-    "LeastSquares": "problem",
-    "Learned": "learning",
-    "PenalisedProblem": "problem",
-    "PriorSet": "split",
-    "Problem": "problem",
-    "Rule": "rule",
-    "RunConfig": "config",
-    "RunFolder": "store",
-    "Solution": "solution",
-    "Solver": "solver",
-    "Split": "split",
-    "SplitSizes": "split",
-    "Statement": "certificate",
-    "SuccessEstimate": "constraint",
-    "TestSet": "split",
-    "TrainSet": "split",
-    "ValidationSet": "split",
-    "fit": "own.fit",
-    "learn": "learning",
-    "load": "solver",
-    "summary": "report",
-    "write_report": "report",
+    "Accuracies": "train.experiment",
+    "Certificate": "certify.certificate",
+    "CompositeProblem": "problem.base",
+    "Constraint": "train.constraint",
+    "Coverage": "solver.solution",
+    "Experiment": "train.experiment",
+    "External": "train.experiment",
+    "FitPlan": "auto.fit",
+    "Goal": "problem.goal",
+    "GradientRule": "rules.base",
+    "Learned": "run.pipeline",
+    "LeastSquares": "problem.base",
+    "Monitor": "solver.monitor",
+    "PenalisedProblem": "problem.base",
+    "Problem": "problem.base",
+    "Rule": "rules.base",
+    "RunConfig": "run.config",
+    "RunFolder": "storage.run_folder",
+    "Solution": "solver.solution",
+    "Solver": "solver.solver",
+    "Statement": "certify.certificate",
+    "fit": "auto.fit",
+    "learn": "run.pipeline",
+    "load": "solver.solver",
+    "make_problem": "problem.from_functions",
+    "open_problem": "paper.registry",
+    "plan_fit": "auto.fit",
+}
+_NAMESPACES = {
+    "bounds": "bounds",
+    "datasets": "problem.datasets",
+    "errors": "base.errors",
+    "interop": "interop",
+    "paper": "paper",
+    "penalties": "problem.penalties",
+    "report": "report",
+    "rules": "rules",
 }
 
 __all__ = [
@@ -61,39 +85,47 @@ __all__ = [
     "Certificate",
     "CompositeProblem",
     "Constraint",
+    "Coverage",
     "Experiment",
     "External",
+    "FitPlan",
     "Goal",
     "GradientRule",
     "Learned",
     "LeastSquares",
+    "Monitor",
     "PenalisedProblem",
-    "PriorSet",
     "Problem",
     "Rule",
     "RunConfig",
     "RunFolder",
     "Solution",
     "Solver",
-    "Split",
-    "SplitSizes",
     "Statement",
-    "SuccessEstimate",
-    "TestSet",
-    "TrainSet",
-    "ValidationSet",
     "__version__",
+    "bounds",
+    "datasets",
+    "errors",
     "fit",
+    "interop",
     "learn",
     "load",
-    "summary",
-    "write_report",
+    "make_problem",
+    "open_problem",
+    "paper",
+    "penalties",
+    "plan_fit",
+    "report",
+    "rules",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "proxes":
-        return importlib.import_module("surestep.proxes")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'surestep' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"surestep.{_HOMES[name]}"), name)
+__getattr__ = lazy_attributes(
+    "surestep",
+    {name: f"surestep.{module}:{name}" for name, module in _HOMES.items()}
+    | {name: f"surestep.{module}" for name, module in _NAMESPACES.items()},
+)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from surestep.errors import ConfigurationError
+from surestep.base.errors import ConfigurationError
 
 
 @dataclasses.dataclass(frozen=True)

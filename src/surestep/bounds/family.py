@@ -19,8 +19,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from surestep.base.errors import ConfigurationError
 from surestep.bounds.logarithms import log_sum_exp
-from surestep.errors import ConfigurationError
 
 Vector = Float[np.ndarray, " sample"]
 Natural = Callable[[float], Float[np.ndarray, " k"]]

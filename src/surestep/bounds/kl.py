@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import special
 
+from surestep.base.errors import ConfigurationError
 from surestep.bounds.logarithms import log_sum_exp
-from surestep.errors import ConfigurationError
 
 # Larger than the rounding error of `binary_kl`, relative and absolute.
 _RELATIVE, _ABSOLUTE = 1e-12, 1e-15

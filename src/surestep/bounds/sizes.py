@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from surestep.base.errors import ConfigurationError
 from surestep.bounds.kl import binomial_upper
-from surestep.errors import ConfigurationError
 
 
 def best_failure(size: int, epsilon: float, weight: float, observed: float = 0.0) -> float:

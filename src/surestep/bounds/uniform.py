@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from surestep.base.errors import ConfigurationError
 from surestep.bounds.family import Vector, checked_epsilon, normalised
 from surestep.bounds.kl import (
     binomial_tail,
@@ -19,7 +20,6 @@ from surestep.bounds.kl import (
     kl_upper,
     log_kl_moment,
 )
-from surestep.errors import ConfigurationError
 
 Form = Literal["binomial", "chernoff", "pac-bayes-kl"]
 """`binomial`: exact, for values 0 and 1. `chernoff`: relative entropy, each sample by itself.

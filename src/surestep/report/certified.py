@@ -5,9 +5,9 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from surestep.certificate import percent
-from surestep.learning import Learned
+from surestep.certify.certificate import percent
 from surestep.report.figures import Figure, Line, Mark, Panel, loss_scale
+from surestep.run.pipeline import Learned
 
 STATEMENT = "losses over iterations"
 

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
-from surestep.records import to_json
 from surestep.report.figures import Figure, Panel
-from surestep.store import write_bytes, write_text
+from surestep.storage.files import write_bytes, write_text
+from surestep.storage.records import to_json
 
 # Okabe and Ito's colours: told apart by colour-blind readers too.
 _COLOURS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]

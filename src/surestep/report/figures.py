@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from surestep.certificate import rounded_up
-from surestep.learning import Learned
-from surestep.stages.shift import Shifted
+from surestep.certify.certificate import rounded_up
+from surestep.evaluate.off_family import Shifted
+from surestep.run.pipeline import Learned
 
 Scale = Literal["linear", "log"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]

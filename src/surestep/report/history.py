@@ -3,7 +3,7 @@
 import numpy as np
 
 from surestep.report.figures import Figure, Line, Panel, Points
-from surestep.stages.population import Chosen
+from surestep.train.population import Chosen
 
 
 def history(problem: str, chosen: Chosen) -> Figure:

@@ -15,20 +15,20 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from surestep import problems
-from surestep.certificate import Statement, percent, rounded_down, rounded_up
-from surestep.goal import Goal
-from surestep.learning import Learned
-from surestep.problem import working_precision
-from surestep.report import tables
+from surestep.certify.certificate import Statement, percent, rounded_down, rounded_up
+from surestep.evaluate.break_even import TRAINING
+from surestep.problem.draw import working_precision
+from surestep.problem.goal import Goal
+from surestep.report import page_tables as tables
 from surestep.report.certified import STATEMENT
 from surestep.report.figures import Figure, Panel
+from surestep.report.page_tables import Table, duration
 from surestep.report.reading import Key, describe, legend, numbers
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
-from surestep.report.tables import Table, duration
-from surestep.rule import Rule, hyper_of
-from surestep.store import RunFolder, write_text
-from surestep.worth import TRAINING
+from surestep.rules.base import Rule, hyper_of
+from surestep.run.pipeline import Learned
+from surestep.storage.files import write_text
+from surestep.storage.run_folder import RunFolder
 
 PICTURES = 1_500_000
 """How many bytes of pictures a page takes in, so that it stays below 3 MB."""
@@ -267,11 +267,8 @@ def _facts(learned: Learned, config: Mapping[str, Any]) -> dict[str, str]:
 
 def _family(learned: Learned) -> str:
     """What the family is, in a sentence or two."""
-    name, about = learned.certificate.problem, _first_paragraph(learned.problem)
-    if name not in problems.NAMES:
-        return about
-    summary = problems.summary(name).rstrip(".")
-    return f"{summary[0].upper()}{summary[1:]}. {about}"
+    summary, about = learned.problem.summary, _first_paragraph(learned.problem)
+    return f"{summary[0].upper()}{summary[1:]}. {about}" if summary else about
 
 
 def _around(rule: object) -> dict[str, str]:
@@ -319,14 +316,14 @@ def _use(config: Mapping[str, Any]) -> dict[str, str]:
     """Code that uses the solver, to be run in the run's folder."""
     settings = config.get("problem")
     file = settings.get("file") if isinstance(settings, Mapping) else ""
-    known = config.get("name") in problems.NAMES
+    known = isinstance(settings, Mapping) and "file" not in settings
     # The file is named by who runs this: a folder runs no code by itself.
     opened, option = (".", "") if known else (str(file), f" --problem {shlex.quote(str(file))}")
     opens = bool(file) or known
     python = [
         "import surestep",
-        *(["from surestep import problems", ""] if opens else [""]),
-        f"problem = problems.open_problem({json.dumps(opened)})"
+        "",
+        f"problem = surestep.open_problem({json.dumps(opened)})"
         if opens
         else "problem = ...  # the problem that this run was given",
         'solver = surestep.load("solver.safetensors", problem)',

@@ -6,9 +6,9 @@ Dolan and Moré, "Benchmarking optimization software with performance profiles",
 import numpy as np
 from jaxtyping import Float
 
-from surestep.learning import Learned
+from surestep.evaluate.test_set import Evaluated
 from surestep.report.figures import Figure, Line, Panel
-from surestep.stages.evaluate import Evaluated
+from surestep.run.pipeline import Learned
 
 
 def performance_ratios(

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from surestep.report.figures import Line, Panel
-from surestep.report.tables import Cell, Heading, Table, number
+from surestep.report.page_tables import Cell, Heading, Table, number
 
 ROWS = 12
 """About how many rows a table of a panel's numbers has."""

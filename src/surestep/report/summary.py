@@ -5,10 +5,10 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from surestep.learning import Learned
+from surestep.evaluate.break_even import BreakEven
+from surestep.evaluate.off_family import Shifted
 from surestep.report.figures import missed_note
-from surestep.stages.shift import Shifted
-from surestep.worth import BreakEven
+from surestep.run.pipeline import Learned
 
 
 def summary(learned: Learned) -> str:

@@ -1,393 +1,231 @@
-"""A run's outcome as tables: who is ahead of the learned rule is said in every column."""
+"""Evaluations as tables: xarray data sets, pandas data frames, parquet and CSV files."""
 
-import dataclasses
-import math
-from collections.abc import Sequence
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+import pandas as pd
+import xarray
 
-from surestep.certificate import Certificate, percent, rounded_down, rounded_up
-from surestep.learning import Learned
-from surestep.report.certified import certified_quantiles, observed_quantile
-from surestep.stages.evaluate import Evaluated
-from surestep.stages.shift import Shifted
+from surestep.base.errors import ConfigurationError, RunFolderError
+from surestep.base.machine import require
+from surestep.evaluate.test_set import Evaluated
+from surestep.rollout.loop import Status
+from surestep.storage.files import write_bytes, write_text
+from surestep.storage.run_folder import RunFolder
 
+if TYPE_CHECKING:
+    from surestep.run.pipeline import Learned
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """What stands in a table, and a word beside it where there is something to say."""
-
-    text: str
-    badge: str = ""
-    kind: str = ""
-    """`good`, `bad` or nothing: how the badge is coloured."""
-    note: str = ""
-    """A remark in small letters."""
+FORMATS = (".parquet", ".csv")
+_TRAJECTORY = ("solver", "instance", "iteration")
 
 
-@dataclasses.dataclass(frozen=True)
-class Heading:
-    """The heading of one column, or of several."""
+def trajectories(subject: "Evaluated | Learned") -> xarray.Dataset:
+    """Losses, gradient evaluations and measures of every solver, instance and iteration.
 
-    text: str
-    span: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table; the first cell of a row names it."""
-
-    caption: str
-    head: list[list[Heading]]
-    """One row of headings or two; the first cell of the first one belongs to both."""
-    rows: list[list[Cell]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """One number of every solver, smaller is better; the learned rule comes first."""
-
-    name: str
-    solvers: list[str]
-    keys: list[tuple[float, ...]]
-    """What solvers are ranked by."""
-    texts: list[str]
-    missed: list[int] | None = None
-    """On how many instances a solver failed, where that can be."""
-
-    @property
-    def ahead(self) -> list[str]:
-        """The solvers that are strictly better than the learned rule."""
-        return [
-            solver
-            for solver, key in zip(self.solvers, self.keys, strict=True)
-            if key < self.keys[0]
-        ]
-
-    @property
-    def standing(self) -> str:
-        """Where the learned rule comes in."""
-        rank = len(self.ahead) + 1
-        return "best" if rank == 1 else f"{ordinal(rank)} of {len(self.solvers)}"
-
-    def cells(self) -> list[Cell]:
-        """A column: the learned rule's standing, and a word wherever someone is ahead of it."""
-        cells = [
-            Cell(text, "ahead" if solver in self.ahead else "", note=missed_words(missed))
-            for solver, text, missed in zip(
-                self.solvers, self.texts, self.missed or [0] * len(self.texts), strict=True
-            )
-        ]
-        if len(cells) > 1:
-            kind = "bad" if self.ahead else "good"
-            cells[0] = dataclasses.replace(cells[0], badge=self.standing, kind=kind)
-        return cells
-
-
-def missed_words(missed: int) -> str:
-    """On how many instances a solver failed, if on any."""
-    return f"{missed} missed" if missed else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Defeat:
-    """Solvers that are ahead of the learned rule, and in what."""
-
-    ahead: list[str]
-    comparisons: list[Comparison]
-
-
-def defeats(comparisons: Sequence[Comparison]) -> list[Defeat]:
-    """The comparisons that the learned rule loses, put together where it loses to the same."""
-    found: dict[tuple[str, ...], list[Comparison]] = {}
-    for comparison in comparisons:
-        if comparison.ahead:
-            found.setdefault(tuple(comparison.ahead), []).append(comparison)
-    return [Defeat(list(ahead), lost) for ahead, lost in found.items()]
-
-
-def ordinal(rank: int) -> str:
-    """1st, 2nd, 3rd, 4th."""
-    teens = 10 <= rank % 100 <= 20
-    return f"{rank}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(rank % 10, 'th')}"
-
-
-def number(value: float) -> str:
-    """A number in a table: three digits, and signs that print well."""
-    if math.isinf(value):
-        return "\u221e" if value > 0 else "\u2212\u221e"
-    if math.isnan(value):
-        return "\u2013"
-    shown = f"{value:.3g}"
-    if 1e3 <= abs(value) < 1e6:
-        shown = f"{float(shown):.0f}"
-    return shown.replace("-", "\u2212")
-
-
-def duration(seconds: float) -> str:
-    """A time in the unit that suits it."""
-    if not math.isfinite(seconds):
-        return number(seconds)
-    for size, unit in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= size:
-            return f"{number(seconds / size)} {unit}"
-    return f"{number(seconds * 1e6)} \u00b5s"
-
-
-def loss_comparisons(
-    solvers: list[str], losses: Float[np.ndarray, "solver instance"], words: str
-) -> list[Comparison]:
-    """Median, mean and largest loss of every solver."""
-    columns = {
-        "median": np.median(losses, axis=1),
-        "mean": losses.mean(axis=1),
-        "largest": losses.max(axis=1),
-    }
-    return [
-        Comparison(
-            f"{name} {words}",
-            list(solvers),
-            # What is not a number is worse than everything.
-            [(math.inf if math.isnan(v) else v,) for v in values.tolist()],
-            [number(v) for v in values.tolist()],
-        )
-        for name, values in columns.items()
-    ]
-
-
-def loss_table(learned: Learned) -> tuple[Table, list[Comparison]]:
-    """Losses at the horizon, and above the references where there are some."""
-    evaluation, horizon = learned.evaluation, learned.task.horizon
-    final = evaluation.losses[:, :, horizon]
-    comparisons = loss_comparisons(evaluation.solvers, final, "loss")
-    groups = [f"Loss after {horizon} iterations"]
-    if evaluation.above:
-        words = f"distance to {evaluation.above}"
-        with np.errstate(invalid="ignore"):
-            distances = final - evaluation.references
-        comparisons += loss_comparisons(evaluation.solvers, distances, words)
-        groups.append(f"Of it above {evaluation.above}")
-    head = [
-        [Heading("Solver"), *(Heading(group, 3) for group in groups)],
-        [Heading(name) for _ in groups for name in ("median", "mean", "largest")],
-    ]
-    caption = f"Losses of every solver on {evaluation.thresholds.size} test instances"
-    return _columns(caption, head, evaluation.solvers, comparisons), comparisons
-
-
-def cost_table(learned: Learned) -> tuple[Table, list[Comparison]]:
-    """Gradient evaluations and time to each accuracy."""
-    evaluation = learned.evaluation
-    comparisons: list[Comparison] = []
-    for a, accuracy in enumerate(evaluation.accuracy_names()):
-        comparisons += [
-            _gradient_comparison(evaluation, a, accuracy),
-            _time_comparison(evaluation, a, accuracy),
-        ]
-    counted = f" above {evaluation.above}" if evaluation.above else ""
-    head = [
-        [Heading("Solver"), *(Heading(f"To {n}{counted}", 2) for n in evaluation.accuracy_names())],
-        [Heading(name) for _ in evaluation.accuracies for name in ("gradients", "time a solve")],
-    ]
-    caption = (
-        f"Cost of an accuracy on {evaluation.seconds.shape[2]} test instances: gradient "
-        "evaluations, median and 90th percentile; mean time of a solve, alone and in a batch"
-    )
-    return _columns(caption, head, evaluation.solvers, comparisons), comparisons
-
-
-def _gradient_comparison(evaluation: Evaluated, a: int, accuracy: str) -> Comparison:
-    middle, high = (evaluation.gradient_quantile(share)[:, a] for share in (0.5, 0.9))
-    missed = evaluation.missed()[:, a]
-    return Comparison(
-        f"gradient evaluations to {accuracy}",
-        list(evaluation.solvers),
-        [(float(m),) for m in middle],
-        [f"{_whole(m)} / {_whole(h)}" for m, h in zip(middle, high, strict=True)],
-        [int(n) for n in missed],
-    )
-
-
-def _whole(value: float) -> str:
-    return number(value) if math.isinf(value) else f"{value:.0f}"
-
-
-def _time_comparison(evaluation: Evaluated, a: int, accuracy: str) -> Comparison:
-    alone = evaluation.seconds[:, a].mean(axis=1)
-    outside = evaluation.external_seconds[:, a].mean(axis=1)
-    batch = evaluation.seconds_batch[:, a] / evaluation.seconds.shape[2]
-    missed = [*evaluation.missed()[:, a], *evaluation.external_missed()[:, a]]
-    return Comparison(
-        f"time to {accuracy}",
-        [*evaluation.solvers, *evaluation.external],
-        # The fewest misses first: a solver that gives up early is not a fast one.
-        [(int(n), float(s)) for n, s in zip(missed, [*alone, *outside], strict=True)],
-        [
-            *(f"{duration(s)} / {duration(b)}" for s, b in zip(alone, batch, strict=True)),
-            *(duration(s) for s in outside),
-        ],
-    )
-
-
-def _columns(
-    caption: str, head: list[list[Heading]], solvers: Sequence[str], columns: list[Comparison]
-) -> Table:
-    cells = [column.cells() for column in columns]
-    rows = [[Cell(name), *(column[s] for column in cells)] for s, name in enumerate(solvers)]
-    return Table(caption, head, rows)
-
-
-def external_table(learned: Learned) -> Table | None:
-    """Solvers of other libraries: their time, and what they ended with."""
-    evaluation = learned.evaluation
-    if not evaluation.external:
-        return None
-    timed = evaluation.external_losses.shape[2]
-    counted = f" above {evaluation.above}" if evaluation.above else ""
-    ends = np.median(evaluation.external_losses - evaluation.references[:timed], axis=2)
-    rows: list[list[Cell]] = []
-    for s, name in enumerate(evaluation.external):
-        row = [Cell(name)]
-        for a, missed in enumerate(evaluation.external_missed()[s]):
-            times = _time_comparison(evaluation, a, "")
-            text, badge = times.texts[len(evaluation.solvers) + s], name in times.ahead
-            row.append(Cell(text, "ahead" if badge else "", note=missed_words(int(missed))))
-            row.append(Cell(number(float(ends[s, a]))))
-        rows.append(row)
-    head = [
-        [Heading("Solver"), *(Heading(f"To {n}{counted}", 2) for n in evaluation.accuracy_names())],
-        [
-            Heading(name)
-            for _ in evaluation.accuracies
-            for name in ("time a solve", f"loss{counted}, median")
-        ],
-    ]
-    return Table(f"Solvers of other libraries on {timed} test instances, each alone", head, rows)
-
-
-def break_even_table(learned: Learned) -> Table:
-    """After how many solves training has paid for itself."""
-    rows: list[list[Cell]] = []
-    for name, one in zip(learned.evaluation.accuracy_names(), learned.break_even(), strict=True):
-        if not one.opponent:
-            verdict = Cell("there is no other solver")
-        elif math.isfinite(one.solves):
-            verdict = Cell(f"after {math.ceil(one.solves)} solves", "pays", "good")
-        else:
-            reason = f"{one.opponent} solves {one.missed} instances more"
-            verdict = Cell(reason if one.missed else "it is not faster", "never", "bad")
-        rows.append(
-            [
-                Cell(f"to {name}"),
-                Cell(duration(one.learned_seconds)),
-                Cell(one.opponent or "\u2013"),
-                Cell(duration(one.opponent_seconds)),
-                verdict,
-            ]
-        )
-    head = [
-        [
-            Heading(text)
-            for text in (
-                "Accuracy",
-                "Learned rule, a solve",
-                "Fastest other solver",
-                "Its time a solve",
-                "Training has paid for itself",
-            )
-        ]
-    ]
-    return Table("When training has paid for itself", head, rows)
-
-
-def ledger_table(certificate: Certificate) -> Table:
-    """What every share of epsilon pays for, with the values it pays for."""
-    statements = {s.name: s for s in certificate.statements if s.rigorous}
-    rows: list[list[Cell]] = []
-    for share in certificate.ledger:
-        found = statements.get(share.name)
-        rows.append(
-            [
-                Cell(share.name),
-                Cell(_bound(share.name, found.value) if found else "\u2013"),
-                Cell(_bound(share.name, found.posterior_value) if found else "\u2013"),
-                Cell(number(share.epsilon)),
-                Cell(f"{100 * share.epsilon / certificate.epsilon:.1f}%"),
-            ]
-        )
-    total = sum(share.epsilon for share in certificate.ledger)
-    rows.append([Cell("all of them"), Cell(""), Cell(""), Cell(number(total)), Cell("100%")])
-    head = [
-        [
-            Heading(text)
-            for text in (
-                "Statement",
-                "Value, deployed rule",
-                "Value, rule drawn from the posterior",
-                "Epsilon",
-                "Share",
-            )
-        ]
-    ]
-    return Table("The ledger: what each share of epsilon pays for", head, rows)
-
-
-def _bound(name: str, value: float) -> str:
-    if not math.isfinite(value):
-        return "none"
-    # Advantages are bounded from below, everything else from above.
-    lower = name.startswith("advantage over ")
-    return (rounded_down if lower else rounded_up)(value).replace("-", "\u2212")
-
-
-def certified_table(learned: Learned) -> Table:
-    """Certified losses at every certified iteration, beside the test set's."""
-    iterations, bounds = certified_quantiles(learned)
-    seen = learned.evaluation.losses[0][:, iterations]
-    head = [
-        [Heading("Iteration"), *(Heading(f"{percent(share)} of instances", 2) for share in bounds)],
-        [Heading(name) for _ in bounds for name in ("certified", "test set")],
-    ]
-    rows: list[list[Cell]] = []
-    observed = {share: observed_quantile(seen, share) for share in bounds}
-    for i, iteration in enumerate(iterations):
-        row = [Cell(str(iteration))]
-        for share, losses in bounds.items():
-            found = observed[share][i]
-            row.append(Cell(rounded_up(losses[i]) if math.isfinite(losses[i]) else "none"))
-            above = found > losses[i]
-            row.append(Cell(number(found), "above" if above else "", "bad" if above else ""))
-        rows.append(row)
-    return Table("Losses that shares of instances stay below", head, rows)
-
-
-def shifted_table(shifted: Shifted) -> Table:
-    """What the rule did off the family."""
-    count = shifted.losses.shape[2]
-    reached = shifted.successes().sum(axis=2)
-    head = [
-        [Heading("Instances from"), *(Heading(name, 3) for name in shifted.solvers)],
-        [
-            Heading(name)
-            for _ in shifted.solvers
-            for name in ("median loss", "largest loss", "goal reached")
-        ],
-    ]
-    rows = [
-        [
-            Cell(name),
-            *(
-                cell
-                for s, losses in enumerate(shifted.losses[i, :, :, -1])
-                for cell in (
-                    Cell(number(float(np.median(losses)))),
-                    Cell(number(float(losses.max()))),
-                    Cell(f"{reached[i, s]} of {count}"),
-                )
+    Beside them stand what the goal and the accuracies of each instance are. Iteration 0 is the
+    start; a loss is infinite from the moment a solver diverges.
+    """
+    found = _evaluation(subject)
+    return xarray.Dataset(
+        data_vars={
+            "losses": (_TRAJECTORY, found.losses, _words("loss", "1")),
+            "gradients": (_TRAJECTORY, found.gradients, _words("gradients so far", "evaluations")),
+            "measures": (("solver", "measure", "instance", "iteration"), found.measures),
+            "thresholds": ("instance", found.thresholds, _words("loss that is a success", "1")),
+            "references": (
+                "instance",
+                found.references,
+                _words(found.above or "zero", "1") | {"note": "accuracies are counted from it"},
             ),
-        ]
-        for i, name in enumerate(shifted.shifts)
+            "targets": (
+                ("accuracy", "instance"),
+                found.targets,
+                _words("loss that counts as accurate", "1"),
+            ),
+        },
+        coords={
+            "solver": found.solvers,
+            "measure": np.array(found.measured, dtype=object),
+            "instance": ("instance", np.arange(found.losses.shape[1]), _words("test instance")),
+            "iteration": (
+                "iteration",
+                np.arange(found.losses.shape[2]),
+                _words("iterations made", "iterations"),
+            ),
+            "accuracy": (
+                "accuracy",
+                found.accuracies,
+                _words("distance from the reference", "relative" if found.relative else "1"),
+            ),
+        },
+        attrs={"above": found.above, "relative": int(found.relative)},
+    )
+
+
+def frame(subject: "Evaluated | Learned") -> pd.DataFrame:
+    """The trajectories as a tidy data frame: one row for each solver, instance and iteration.
+
+    `distance` is the loss above the instance's reference; every measure has a column.
+    """
+    data = trajectories(subject)
+    columns = {"loss": data.losses, "gradients": data.gradients}
+    columns["distance"] = data.losses - data.references
+    for name in data.measure.values:
+        if name in (*_TRAJECTORY, *columns):
+            raise ConfigurationError(f"a measure called {name!r} would hide a column: rename it")
+        columns[str(name)] = data.measures.sel(measure=name, drop=True)
+    rows = xarray.Dataset({name: column.variable for name, column in columns.items()})
+    rows = rows.assign_coords({name: data[name] for name in _TRAJECTORY})
+    return rows.to_dataframe(dim_order=list(_TRAJECTORY)).reset_index()
+
+
+def timings(subject: "Evaluated | Learned") -> pd.DataFrame:
+    """One row for each solver, accuracy and timed instance: what it took, and whether it was met.
+
+    Solvers of other libraries are among them; their iterations and gradients are not known.
+    """
+    found = _evaluation(subject)
+    parts = [
+        _by_accuracy(
+            found,
+            found.solvers,
+            reached=found.reach_status == Status.REACHED,
+            iterations=found.reach_iterations,
+            gradients=found.reach_gradients,
+            seconds=found.seconds,
+        )
     ]
-    iterations = shifted.losses.shape[3] - 1
-    return Table(f"Off the family, after {iterations} iterations", head, rows)
+    if found.external:
+        timed = found.external_losses.shape[2]
+        parts.append(
+            _by_accuracy(
+                found,
+                found.external,
+                reached=found.external_losses < found.targets[:, :timed],
+                seconds=found.external_seconds,
+                loss=found.external_losses,
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def table(subject: "Evaluated | Learned", objective: str, dataset: str) -> pd.DataFrame:
+    """The evaluation as benchmark collections keep theirs, with benchopt's names for columns.
+
+    One row for each solver, instance and iteration. `time` is in seconds, without compilation, and
+    known where a solver that was timed to an accuracy reached it (the strictest one, if several
+    end there). Rows with an `accuracy` are timed runs that ended later than what is shown, whose
+    value is not known, and those of other libraries, whose iterations are not known.
+    `objective_distance` is the value above the instance's reference.
+    """
+    found = _evaluation(subject)
+    rows = frame(found).rename(
+        columns={
+            "solver": "solver_name",
+            "loss": "objective_value",
+            "distance": "objective_distance",
+        }
+    )
+    rows.insert(5, "time", _times(found).reshape(-1))
+    rows["accuracy"] = np.nan
+    rows = rows.astype({"iteration": "Int64", "gradients": "Int64"})
+    ends = _further_ends(found)
+    if len(ends):
+        rows = pd.concat([rows, ends], ignore_index=True)
+    rows.insert(0, "objective_name", objective)
+    rows.insert(1, "dataset_name", dataset)
+    return rows
+
+
+def write_parquet(learned: "Learned", path: Path) -> None:
+    """Write the evaluation of something learned as a parquet file (see `table`)."""
+    name = learned.certificate.problem
+    write_table(table(learned, name, "test"), path)
+
+
+def write_table(rows: pd.DataFrame, path: Path) -> None:
+    """Write a data frame as `.parquet` or `.csv`, whole or not at all."""
+    require_format(path)
+    if path.suffix == ".csv":
+        write_text(path, rows.to_csv(index=False))
+        return
+    buffer = io.BytesIO()
+    rows.to_parquet(buffer, engine="pyarrow", index=False)
+    write_bytes(path, buffer.getvalue())
+
+
+def require_format(path: Path) -> None:
+    """Refuse a file that could not be written, before any work is done."""
+    if path.suffix not in FORMATS:
+        raise ConfigurationError(f"a table is written as {' or '.join(FORMATS)}, not as {path}")
+    if path.suffix == ".parquet":
+        require("pyarrow", "pyarrow", "a parquet file", extra="tables")
+
+
+def table_of_run(run: RunFolder, objective: str, dataset: str) -> pd.DataFrame:
+    """The table of a run folder's evaluation."""
+    if not run.has("evaluate"):
+        raise RunFolderError(
+            f"the run in {run.path} has not been evaluated yet: surestep resume {run.path}"
+        )
+    return table(run.load("evaluate", Evaluated), objective, dataset)
+
+
+def _evaluation(subject: "Evaluated | Learned") -> Evaluated:
+    return subject if isinstance(subject, Evaluated) else subject.evaluation
+
+
+def _words(name: str, units: str = "") -> dict[str, str]:
+    return {"long_name": name} | ({"units": units} if units else {})
+
+
+def _by_accuracy(found: Evaluated, solvers: list[str], **columns: np.ndarray) -> pd.DataFrame:
+    """Arrays over solver, accuracy and timed instance as rows; what is missing is not known."""
+    shape = columns["seconds"].shape
+    solver, accuracy, instance = (index.reshape(-1) for index in np.indices(shape))
+    rows = pd.DataFrame(
+        {
+            "solver": np.array(solvers, dtype=object)[solver],
+            "accuracy": np.array(found.accuracies)[accuracy],
+            "instance": instance,
+        }
+    )
+    for name in ("reached", "iterations", "gradients", "seconds", "loss"):
+        rows[name] = columns[name].reshape(-1) if name in columns else np.nan
+    # Whole numbers, also beside rows where they are not known.
+    return rows.astype({"iterations": "Int64", "gradients": "Int64"})
+
+
+def _further_ends(found: Evaluated) -> pd.DataFrame:
+    """Timed runs that trajectories do not show: of other libraries, or longer than is shown."""
+    ends = timings(found)
+    later = ends["reached"] & (ends["iterations"] >= found.losses.shape[2]).fillna(False)
+    ends = ends[ends["solver"].isin(found.external) | later]
+    return pd.DataFrame(
+        {
+            "solver_name": ends["solver"],
+            "instance": ends["instance"],
+            "iteration": ends["iterations"],
+            "gradients": ends["gradients"],
+            "time": ends["seconds"],
+            "objective_value": ends["loss"],
+            "objective_distance": ends["loss"] - found.references[np.asarray(ends["instance"])],
+            "accuracy": ends["accuracy"],
+        }
+    )
+
+
+def _times(found: Evaluated) -> np.ndarray:
+    """Seconds at every solver, instance and iteration where they are known."""
+    times = np.full(found.losses.shape, np.nan)
+    shown = found.losses.shape[2]
+    reached = (found.reach_status == Status.REACHED) & (found.reach_iterations < shown)
+    # From loose to strict, so that the strictest accuracy of an iteration is written last.
+    for accuracy in np.argsort(found.accuracies)[::-1]:
+        solver, instance = np.nonzero(reached[:, accuracy])
+        ended = found.reach_iterations[solver, accuracy, instance]
+        times[solver, instance, ended] = found.seconds[solver, accuracy, instance]
+    return times

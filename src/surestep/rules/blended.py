@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-from surestep.oracle import Vector
-from surestep.rule import unit
+from surestep.problem.oracle import Vector
+from surestep.rules.base import unit
 from surestep.rules.blocks import LinearChain
 from surestep.rules.previous import LooksBack, Previous
 

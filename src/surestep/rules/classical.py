@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Scalar
 
-from surestep.oracle import Oracle, Vector
-from surestep.rule import GradientRule, Need, Rule, State
+from surestep.problem.oracle import Oracle, Vector
+from surestep.rules.base import GradientRule, Need, Rule, State
 
 
 class GradientDescent(GradientRule):
@@ -195,7 +195,7 @@ class ScaledFista(_Extrapolated):
     """FISTA with restart and one step size for each coordinate.
 
     It is FISTA with restart in the variables `x / sqrt(step_sizes)`, so it converges where
-    `diag(1 / step_sizes) - A'A` is positive semidefinite; `surestep.metric` scales them so.
+    `diag(1 / step_sizes) - A'A` is positive semidefinite; `surestep.train.metric` scales them so.
     """
 
     step_sizes: Float[Array, " n"]

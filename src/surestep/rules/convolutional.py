@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Scalar
 
-from surestep.oracle import Vector
-from surestep.rule import GradientRule, unit
+from surestep.problem.oracle import Vector
+from surestep.rules.base import GradientRule, unit
 from surestep.rules.blocks import ConvolutionChain, LinearChain
 
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from surestep.errors import ConfigurationError
-from surestep.oracle import Vector
-from surestep.rule import GradientRule
+from surestep.base.errors import ConfigurationError
+from surestep.problem.oracle import Vector
+from surestep.rules.base import GradientRule
 from surestep.rules.quasi_newton import Pairs, no_pairs, quasi_newton_step
 
 SHORTEST, LONGEST = 8, 1024

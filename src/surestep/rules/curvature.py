@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Scalar
 
-from surestep.oracle import Oracle, Vector
-from surestep.rule import GradientState, Need, Rule, State
+from surestep.problem.oracle import Oracle, Vector
+from surestep.rules.base import GradientState, Need, Rule, State
 
 
 class LBFGS(Rule):
@@ -108,8 +108,8 @@ class PreconditionedConjugateGradients(ConjugateGradients):
     """Conjugate gradients in a metric: one positive step size for each coordinate.
 
     It is fast where the metric is near the inverse of the diagonal of `A'A` and that diagonal is
-    near `A'A` itself; `surestep.metric` finds one on the prior set. With a metric of ones it is
-    `ConjugateGradients`.
+    near `A'A` itself; `surestep.train.metric` finds one on the prior set. With a metric of ones it
+    is `ConjugateGradients`.
     """
 
     metric: Float[Array, " n"]

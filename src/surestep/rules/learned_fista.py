@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.oracle import Oracle, Vector
-from surestep.rule import Rule, State
+from surestep.problem.oracle import Oracle, Vector
+from surestep.rules.base import Rule, State
 from surestep.rules.classical import ExtrapolatedState, FistaWithRestart
 
 

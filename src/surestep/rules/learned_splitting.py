@@ -5,8 +5,8 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.oracle import Oracle, Vector
-from surestep.rule import Need, Rule, State
+from surestep.problem.oracle import Oracle, Vector
+from surestep.rules.base import Need, Rule, State
 from surestep.rules.splitting import ADMM, SplitState
 
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from surestep.oracle import Oracle, Vector
-from surestep.problem import Theta
-from surestep.rule import Need, Rule, State
+from surestep.problem.base import Theta
+from surestep.problem.oracle import Oracle, Vector
+from surestep.rules.base import Need, Rule, State
 
 
 def features_of(theta: Theta) -> Float[Array, " feature"]:

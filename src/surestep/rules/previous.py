@@ -5,8 +5,8 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Scalar
 
-from surestep.oracle import Vector
-from surestep.rule import GradientRule, Need
+from surestep.problem.oracle import Vector
+from surestep.rules.base import GradientRule, Need
 
 
 class Previous(eqx.Module):

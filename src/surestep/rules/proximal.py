@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from surestep.oracle import Oracle, Vector
-from surestep.rule import Need, Rule, State, unit
+from surestep.problem.oracle import Oracle, Vector
+from surestep.rules.base import Need, Rule, State, unit
 from surestep.rules.blocks import LinearChain
 
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from surestep.oracle import Vector
-from surestep.rule import GradientRule, unit
+from surestep.problem.oracle import Vector
+from surestep.rules.base import GradientRule, unit
 
 Metric = Callable[[Vector], Vector]
 """A symmetric matrix times a vector: what the estimate of the inverse Hessian begins with."""

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
-from surestep.oracle import Vector
-from surestep.rule import GradientRule, Need, unit
+from surestep.problem.oracle import Vector
+from surestep.rules.base import GradientRule, Need, unit
 from surestep.rules.blocks import Perceptron
 
 _FEATURES, _WEIGHTS = 5, 3

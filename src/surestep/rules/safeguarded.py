@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
-from surestep.errors import ConfigurationError
-from surestep.oracle import Oracle, Vector
-from surestep.rule import GradientRule, GradientState, Need, Rule, State, hyper_of
+from surestep.base.errors import ConfigurationError
+from surestep.problem.oracle import Oracle, Vector
+from surestep.rules.base import GradientRule, GradientState, Need, Rule, State, hyper_of
 
 _LONGEST_BURST = 2**20
 

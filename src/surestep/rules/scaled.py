@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-from surestep.errors import ConfigurationError
-from surestep.oracle import Oracle, Parts, Vector
-from surestep.rule import Need, Rule, State
+from surestep.base.errors import ConfigurationError
+from surestep.problem.oracle import Oracle, Parts, Vector
+from surestep.rules.base import Need, Rule, State
 
 
 class ScaledState(State):

@@ -5,8 +5,8 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from surestep.oracle import Oracle, Vector
-from surestep.rule import Need, Rule, State
+from surestep.problem.oracle import Oracle, Vector
+from surestep.rules.base import Need, Rule, State
 
 
 class Started(Rule):

@@ -1,0 +1,385 @@
+"""A survey of a problem on a few instances of its prior set: all that an automatic rule needs.
+
+It finds solutions with a classical solver that runs long, how the loss bends there, and from these
+a metric, a predictor of solutions, and numbers that make a goal and a horizon sensible. It looks
+at the prior set alone, so whatever is chosen by it can be certified.
+"""
+
+import dataclasses
+import math
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from surestep.base.errors import ProblemError
+from surestep.problem.base import CompositeProblem, Problem, Theta, count, instance
+from surestep.problem.datasets import PriorSet, fingerprint
+from surestep.problem.draw import working_precision
+from surestep.problem.goal import at_start
+from surestep.problem.oracle import Oracle
+from surestep.rollout.loop import Progress, advance, begin, rollouts
+from surestep.rules import (
+    LBFGS,
+    CosineQuasiNewton,
+    FistaWithRestart,
+    GradientDescent,
+    MetricQuasiNewton,
+    Safeguarded,
+)
+from surestep.rules.base import GradientRule, Rule
+from surestep.rules.cosine import transform, transformed_axes
+from surestep.rules.predicted import features_of
+
+DENSE = 300
+"""The largest dimension for which a metric is a full matrix."""
+_NUMBERS = 20_000_000  # of all points of a survey together
+_TRIED = 30  # iterations that metrics are compared by
+MOST_WEIGHTS = 200_000
+"""The largest number of weights of a predictor."""
+_FOLDS = 5  # of the cross-validation that decides about the predictor
+_RIDGES = 10.0 ** np.arange(-10, 1)
+_WORTHWHILE = 0.7  # a predictor must leave at most this share of the squared distances
+_PATIENCE = {False: 500, True: 5_000}  # iterations of the solver, smooth or composite
+_BATCH, _CHUNK = 32, 50  # instances and iterations of the solver at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """What was found."""
+
+    dimension: int
+    composite: bool
+    smoothness: float
+    """The largest curvature that was met (of the smooth part)."""
+    starts: np.ndarray
+    """Losses at the start."""
+    minima: np.ndarray
+    """Losses that the solver ended with."""
+    slopes: np.ndarray
+    """Norms of the gradients at the start."""
+    root: np.ndarray
+    """A root of the inverse of the mean Hessian at the solutions; a vector where that is large."""
+    shape: tuple[int, ...]
+    """Of pictures: the shape in whose cosines the root is diagonal. Empty: it is in x's own."""
+    bias: np.ndarray
+    weights: np.ndarray
+    exponents: np.ndarray
+    """The predictor of solutions, see `Predicted`."""
+    unit: float
+    """How far solutions are from the start."""
+    sha256: str
+    """The fingerprint of the instances."""
+    fitted: int
+    """Metric and predictor were computed from so many of the instances, the first ones."""
+    seconds: float = 0.0
+    """What the survey took."""
+
+    @property
+    def gap(self) -> float:
+        """How much there is to gain on a typical instance."""
+        return float(np.median(self.starts - self.minima))
+
+
+def trusted_solver(composite: bool, smoothness: float) -> tuple[Rule, int]:
+    """A classical rule that runs long, and how long."""
+    rule = FistaWithRestart(1 / smoothness) if composite else LBFGS()
+    return rule, _PATIENCE[composite]
+
+
+def solve_minima(problem: Problem, found: Survey, thetas: Theta) -> np.ndarray:
+    """The losses that the trusted solver ends with; those of the survey are known already."""
+    if fingerprint(thetas) == found.sha256:
+        return found.minima
+    return _solve(problem, found.smoothness, thetas)[1]
+
+
+def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
+    """Look at the instances of a prior set."""
+    composite = isinstance(problem, CompositeProblem)
+    began = time.monotonic()
+    with working_precision(problem):
+        first = jax.vmap(lambda theta: ravel_pytree(problem.start(theta))[0])(data.thetas)
+        block = side_by_side(first.shape[1], _even(data.size, block))
+        largest = np.asarray(_largest_curvatures(problem, data.thetas, first, block), np.float64)
+        smoothness = float(np.max(largest)) * 1.05
+        if not np.isfinite(smoothness) or smoothness <= 0:
+            raise ProblemError(
+                "the loss does not bend at the start on any instance (its second derivatives are "
+                "0 or not finite there), so no step size can be found: scale the loss, or move x0"
+            )
+        points, minima, starts = _solve(problem, smoothness, data.thetas)
+        good = np.all(np.isfinite(points), axis=1) & np.isfinite(minima)
+        if good.sum() < max(2, data.size // 2):
+            raise ProblemError(
+                f"the classical solver fails on {int((~good).sum())} of {data.size} instances: "
+                "is the loss bounded below and smooth?"
+            )
+        # A third is kept to see how well it all works on other instances.
+        fitted = math.ceil(2 * data.size / 3)
+        good[fitted:] = False
+        if points.shape[1] > DENSE:
+            # Where Hessians are too large to be looked at, the power method looks at solutions too.
+            ends = _largest_curvatures(
+                problem, data.thetas, jnp.asarray(points, first.dtype), block
+            )
+            smoothness = max(smoothness, 1.05 * float(np.nanmax(np.asarray(ends))))
+        form = () if composite else _shape_of(problem, data.thetas)
+        root, shape, steepest = _metric(
+            problem, data.thetas, jnp.asarray(points), good, form, smoothness
+        )
+        features = np.asarray(jax.vmap(features_of)(data.thetas), np.float64)
+        moves = points - np.asarray(first, np.float64)
+        unit = float(np.sqrt(np.mean(moves[good] ** 2))) or 1.0
+        bias, weights, exponents = _predictor(features[good], moves[good] / unit)
+        return Survey(
+            points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima,
+            np.asarray(_slopes(problem, data.thetas), np.float64), root, shape, bias, weights,
+            exponents, unit, data.sha256, fitted, time.monotonic() - began,
+        )  # fmt: skip
+
+
+def _solve(
+    problem: Problem, smoothness: float, thetas: Theta
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points, their losses and the starts' losses, a batch at a time, until nothing is gained."""
+    rule, most = trusted_solver(isinstance(problem, CompositeProblem), smoothness)
+    size = count(thetas)
+    found = []
+    with working_precision(problem):
+        batch_size = side_by_side(_dimension(problem, thetas), _BATCH)
+        for first in range(0, size, batch_size):
+            # The last batch is filled up, so that one compiled program serves for all sizes.
+            places = jnp.minimum(jnp.arange(first, first + batch_size), size - 1)
+            batch = instance(thetas, places)
+            progress = _begin(rule, problem, batch)
+            before = starts = np.asarray(progress.state.value, np.float64)
+            for _ in range(0, most, _CHUNK):
+                progress = _advance(rule, problem, batch, progress)
+                now = np.asarray(progress.state.value, np.float64)
+                gained = np.any(before - now > 1e-13 * np.abs(before))
+                before = now
+                if not gained:
+                    break
+            found.append((np.asarray(progress.state.x, np.float64), before, starts))
+    points, minima, starts = (np.concatenate(part)[:size] for part in zip(*found, strict=True))
+    return points, minima, starts
+
+
+def _dimension(problem: Problem, thetas: Theta) -> int:
+    form = jax.eval_shape(problem.start, instance(thetas, 0))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))
+
+
+@eqx.filter_jit
+def _slopes(problem: Problem, thetas: Theta) -> Float[Array, " instance"]:
+    return jax.lax.map(lambda theta: at_start(problem, theta)[1], thetas)
+
+
+@eqx.filter_jit
+def _begin(rule: Rule, problem: Problem, thetas: Theta) -> Progress:
+    return jax.vmap(lambda theta: begin(rule, problem, theta))(thetas)
+
+
+@eqx.filter_jit
+def _advance(rule: Rule, problem: Problem, thetas: Theta, progress: Progress) -> Progress:
+    def one(theta: Theta, progress: Progress) -> Progress:
+        def body(progress: Progress, _: None) -> tuple[Progress, None]:
+            return advance(rule, problem, theta, progress), None
+
+        return jax.lax.scan(body, progress, None, length=_CHUNK)[0]
+
+    return jax.vmap(one)(thetas, progress)
+
+
+@eqx.filter_jit
+def _largest_curvatures(
+    problem: Problem, thetas: Theta, points: Float[Array, "instance n"], block: int
+) -> Float[Array, " instance"]:
+    """The largest curvature at a point of every instance, by the power method."""
+
+    def one(given: tuple[Theta, Array]) -> Array:
+        theta, x = given
+        oracle = Oracle(problem, theta)
+        slope = jax.grad(_smooth(problem, oracle))
+
+        def turn(direction: Array, _: None) -> tuple[Array, Array]:
+            bent = jax.jvp(slope, (x,), (direction,))[1]
+            size = jnp.linalg.norm(bent)
+            return bent / jnp.where(size > 0, size, 1.0), size
+
+        noise = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
+        return jax.lax.scan(turn, noise / jnp.linalg.norm(noise), None, length=30)[1][-1]
+
+    return jax.lax.map(one, (thetas, points), batch_size=block)
+
+
+def _even(size: int, most: int) -> int:
+    """A block size without a rest, because a rest is compiled again; or the largest, if none is."""
+    best = max(block for block in range(1, min(size, most) + 1) if size % block == 0)
+    return best if 4 * best >= most else min(size, most)
+
+
+def _smooth(problem: Problem, oracle: Oracle):  # noqa: ANN202
+    part = problem.smooth if isinstance(problem, CompositeProblem) else problem.loss
+    return lambda x: part(oracle.unravel(x), oracle.theta)
+
+
+def side_by_side(dimension: int, most: int) -> int:
+    """How many instances are iterated at once: fewer where points are large, for memory's sake."""
+    return max(1, min(most, 2_000_000 // dimension))
+
+
+def surveyed_instances(dimension: int, most: int) -> int:
+    """How many instances are surveyed: fewer where points are large."""
+    return min(most, max(12, _NUMBERS // dimension))
+
+
+def _shape_of(problem: Problem, thetas: Theta) -> tuple[int, ...]:
+    """The shape of x where it could be a picture or a signal that is too large for a matrix."""
+    leaves = jax.tree.leaves(jax.eval_shape(problem.start, instance(thetas, 0)))
+    shape = tuple(leaves[0].shape)
+    large = math.prod(shape) > DENSE
+    return shape if len(leaves) == 1 and large and transformed_axes(shape) else ()
+
+
+def _metric(
+    problem: Problem,
+    thetas: Theta,
+    points: Array,
+    good: np.ndarray,
+    shape: tuple[int, ...],
+    smoothness: float,
+) -> tuple[np.ndarray, tuple[int, ...], float]:
+    """A root of the inverse mean Hessian at the solutions, and the largest curvature there.
+
+    A picture's root is diagonal for cosines or for pixels, whichever is better on instances that
+    neither was made from.
+    """
+    if points.shape[1] > DENSE:
+        roots = {kind: _diagonal_root(problem, thetas, points, good, kind) for kind in {(), shape}}
+        best = _better(
+            problem, thetas, good, {k: root for k, (root, _) in roots.items()}, smoothness
+        )
+        return roots[best][0], best, roots[()][1]
+    found = np.asarray(_hessians(problem, thetas, points), np.float64)
+    mean = np.mean(found[good], axis=0)
+    values, vectors = np.linalg.eigh((mean + mean.T) / 2)
+    floor = 1e-6 * np.max(np.abs(values)) or 1.0
+    steepest = max(float(np.max(np.abs(np.linalg.eigvalsh(one)))) for one in found[good][:16])
+    return vectors / np.sqrt(np.maximum(np.abs(values), floor)), (), steepest
+
+
+def _diagonal_root(
+    problem: Problem, thetas: Theta, points: Array, good: np.ndarray, shape: tuple[int, ...]
+) -> tuple[np.ndarray, float]:
+    found = np.asarray(_diagonals(problem, thetas, points, shape), np.float64)[good]
+    mean = np.mean(found, axis=0)
+    floor = 1e-4 * np.max(np.abs(mean)) or 1.0
+    return 1 / np.sqrt(np.maximum(np.abs(mean), floor)), float(np.max(np.abs(found)))
+
+
+def _better(
+    problem: Problem,
+    thetas: Theta,
+    good: np.ndarray,
+    roots: dict[tuple[int, ...], np.ndarray],
+    smoothness: float,
+) -> tuple[int, ...]:
+    """The metric whose losses fall lower on instances that no metric was made from."""
+    if len(roots) == 1:
+        return next(iter(roots))
+    others = np.flatnonzero(~good)
+    places = jnp.asarray(others[-16:] if others.size else [0])
+    few, ends = instance(thetas, places), {}
+    for shape, root in roots.items():
+        rule = Safeguarded(
+            quasi_newton_in(jnp.asarray(root, problem.precision), shape),
+            GradientDescent(1 / smoothness),
+        )
+        shown = rollouts(rule, problem, few, _TRIED, side_by_side(root.size, 16))
+        ends[shape] = np.asarray(shown.losses, np.float64)[:, -1]
+    best = np.minimum.reduce(list(ends.values()))
+    # By how often each is the lower one, and by sums where that is undecided.
+    return min(ends, key=lambda shape: (np.sum(ends[shape] > best), np.sum(ends[shape])))
+
+
+def quasi_newton_in(root: Array, shape: tuple[int, ...], first: float = 1e6) -> GradientRule:
+    """L-BFGS's direction in the metric of a root, of a matrix, of pixels or of cosines."""
+    if shape:
+        return CosineQuasiNewton.of(root, shape, first)
+    return MetricQuasiNewton.of(root, first)
+
+
+@eqx.filter_jit
+def _hessians(problem: Problem, thetas: Theta, points: Array) -> Array:
+    def one(pair: tuple[Theta, Array]) -> Array:
+        theta, x = pair
+        return jax.hessian(_smooth(problem, Oracle(problem, theta)))(x)
+
+    return jax.lax.map(one, (thetas, points), batch_size=_even(count(thetas), 16))
+
+
+@eqx.filter_jit
+def _diagonals(problem: Problem, thetas: Theta, points: Array, shape: tuple[int, ...]) -> Array:
+    """Hessians' diagonals, for pixels or for cosines, estimated with random signs.
+
+    The method of Bekas, Kokiopoulou and Saad. Signs differ from instance to instance, so that what
+    is wrong with one estimate averages out.
+    """
+
+    def one(given: tuple[Theta, Array, Array]) -> Array:
+        theta, x, key = given
+        slope = jax.grad(_smooth(problem, Oracle(problem, theta)))
+
+        def product(sign: Array) -> Array:
+            direction = transform(sign, shape, back=True) if shape else sign
+            bent = jax.jvp(slope, (x,), (direction,))[1]
+            return sign * (transform(bent, shape) if shape else bent)
+
+        signs = jax.random.rademacher(key, (32, x.size), x.dtype)
+        return jnp.mean(jax.lax.map(product, signs), axis=0)
+
+    keys = jax.random.split(jax.random.key(1), count(thetas))
+    batch = side_by_side(points.shape[1], _even(count(thetas), 16))
+    return jax.lax.map(one, (thetas, points, keys), batch_size=batch)
+
+
+def _predictor(
+    features: Float[np.ndarray, "instance feature"], moves: Float[np.ndarray, "instance n"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ridge regression of solutions on the instances' numbers, if that predicts unseen ones."""
+    number, width = features.shape
+    mean = moves.mean(axis=0)
+    nothing = np.zeros((moves.shape[1], 0)), np.zeros(0, np.int32)
+    if width == 0 or width * moves.shape[1] > MOST_WEIGHTS or number < 2 * _FOLDS:
+        return mean, *nothing
+    spread = np.max(np.abs(features), axis=0)
+    exponents = np.ceil(np.log2(np.where(spread > 0, spread, 1.0))).astype(np.int32)
+    scaled = np.ldexp(features, -exponents)
+    errors = np.zeros(len(_RIDGES))
+    for fold in range(_FOLDS):
+        out = np.arange(number) % _FOLDS == fold
+        for r, (bias, weights) in enumerate(_ridge(scaled[~out], moves[~out])):
+            errors[r] += np.sum((moves[out] - bias - scaled[out] @ weights.T) ** 2)
+    best = int(np.argmin(errors))
+    if errors[best] > _WORTHWHILE * np.sum((moves - mean) ** 2):
+        return mean, *nothing
+    bias, weights = _ridge(scaled, moves)[best]
+    return bias, weights, exponents
+
+
+def _ridge(features: np.ndarray, moves: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Bias and weights for every strength of the ridge."""
+    centre, mean = features.mean(axis=0), moves.mean(axis=0)
+    left, sizes, right = np.linalg.svd(features - centre, full_matrices=False)
+    projected = left.T @ (moves - mean)
+    found = []
+    for ridge in _RIDGES * (sizes[0] or 1.0) ** 2:
+        weights = ((right.T * (sizes / (sizes**2 + ridge))) @ projected).T
+        found.append((mean - weights @ centre, weights))
+    return found

@@ -1,0 +1,1 @@
+"""What every room uses: errors, keys, progress, facts about the machine."""

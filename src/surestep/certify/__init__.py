@@ -1,0 +1,1 @@
+"""From a prior and the train set to a certificate."""

@@ -1,0 +1,375 @@
+"""The audit: are certificates false as rarely as they say?
+
+Families with finitely many kinds of instances have exactly known truths: every expectation is a
+finite sum. Data sets are drawn from them again and again, the real path from evidence to
+statements is run on each, and the share of false statements is compared with their epsilon.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from surestep.bounds import geometric_lambdas, normalised
+from surestep.bounds.budget import divide
+from surestep.bounds.uniform import bet
+from surestep.certify.certificate import Statement
+from surestep.certify.claims import DECADES, Claim, Evidence, Plan, values
+from surestep.certify.gather import paper_posterior
+from surestep.certify.planning import QUANTILES, SHARES
+from surestep.certify.statements import Basis, rigorous_statements
+from surestep.problem.goal import reached
+from surestep.train.sample import Sampled
+
+ITERATIONS = (0, 5, 10)
+SLACK = 1e-12
+"""What rounding may add to a truth."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditFamily:
+    """A distribution over finitely many kinds of instances, and what every sample does on each."""
+
+    name: str
+    chances: Float[np.ndarray, " kind"]
+    table: Evidence
+    """One entry for every kind, in the place of instances."""
+    log_prior: Float[np.ndarray, " sample"]
+    tolerances: tuple[float, ...]
+    target: float | None
+    """The loss whose first hit is compared with the opponent's; none: every instance's goal."""
+    constant: float
+    """Where losses are clipped; if they may be negative: how far above the opponent's they may be.
+    """
+    nonnegative: bool = True
+
+    @property
+    def second_moment(self) -> float:
+        """`E[g^2]`, exactly."""
+        return float(self.chances @ self.table.thresholds**2)
+
+    def plan(self, size: int, epsilon: float) -> Plan:
+        """All claims there are, with the shares of a real run."""
+        claims = self._claims() if self.nonnegative else self._claims_without_bound()
+        moment = self.second_moment if self.nonnegative else 1.0
+        centre = np.sqrt(2 * size * np.log(20 / epsilon) / moment)
+        return Plan(
+            epsilon=epsilon,
+            shares=divide(epsilon, {c.name: SHARES[c.kind] for c in claims}).shares,
+            claims=claims,
+            horizon=ITERATIONS[-1],
+            iterations=ITERATIONS,
+            train_size=size,
+            log_prior=tuple(bet(self.log_prior, 0, 0.5).tolist()),
+            lambdas=tuple(geometric_lambdas(float(centre), 10.0, 20).tolist()),
+            opponents=("other",),
+            statistics=("own",),
+        )
+
+    def _claims(self) -> tuple[Claim, ...]:
+        assert self.target is not None
+        return (
+            Claim("missing the goal", "goal", "binomial"),
+            Claim("share of the goal", "ratio", "chernoff"),
+            Claim("share of the goal, kl", "ratio", "pac-bayes-kl"),
+            Claim("loss, clipped", "clipped", "chernoff", constant=self.constant),
+            self._levels(),
+            Claim("sublevel", "sublevel", "binomial", constant=self.second_moment),
+            Claim("faster", "faster", "binomial", tolerances=(self.target,), opponent="other"),
+            Claim("advantage", "advantage", "chernoff", opponent="other"),
+            Claim("the user's own", "statistic", "chernoff", opponent="own"),
+        )
+
+    def _claims_without_bound(self) -> tuple[Claim, ...]:
+        return (
+            Claim("missing the goal", "goal", "binomial"),
+            self._levels(),
+            Claim("sooner", "sooner", "binomial", opponent="other"),
+            Claim("better", "better", "binomial", constant=self.constant, opponent="other"),
+            Claim("the user's own", "statistic", "chernoff", opponent="own"),
+        )
+
+    def _levels(self) -> Claim:
+        return Claim(
+            "losses over iterations",
+            "levels",
+            "binomial",
+            iterations=ITERATIONS[1:],
+            tolerances=self.tolerances,
+            quantiles=QUANTILES,
+        )
+
+    def draw(self, random: np.random.Generator, size: int) -> Evidence:
+        """A train set's evidence: `size` independent instances."""
+        return taken(self.table, random.choice(len(self.chances), size, p=self.chances))
+
+
+def taken(evidence: Evidence, chosen: np.ndarray) -> Evidence:
+    """The evidence of some instances, in the order and as often as they are named."""
+    return Evidence(
+        losses=evidence.losses[:, chosen],
+        thresholds=evidence.thresholds[chosen],
+        hits=evidence.hits[:, chosen],
+        opponent_losses=evidence.opponent_losses[:, chosen],
+        opponent_hits=evidence.opponent_hits[:, chosen],
+        statistics=evidence.statistics[:, chosen],
+    )
+
+
+def _family(
+    name: str,
+    chances: np.ndarray,
+    losses: np.ndarray,
+    thresholds: np.ndarray,
+    opponent: np.ndarray,
+    target: float | None,
+    constant: float,
+    nonnegative: bool = True,
+) -> AuditFamily:
+    """Fill in first hits (one gradient an iteration) from losses at all iterations."""
+
+    def hits(paths: np.ndarray) -> np.ndarray:
+        below = paths <= (thresholds[:, None] if target is None else target)
+        first = np.argmax(below, axis=-1).astype(float)
+        return np.where(below.any(axis=-1), first, np.inf)[..., None]
+
+    table = Evidence(
+        losses=losses[:, :, list(ITERATIONS)],
+        thresholds=thresholds,
+        hits=hits(losses),
+        opponent_losses=opponent[None, :, ITERATIONS[-1]],
+        opponent_hits=hits(opponent)[None],
+        # A user's statistic: the last loss, cut off and scaled.
+        statistics=np.clip(losses[:, :, -1:], 0.0, 0.3) / 0.3,
+    )
+    spread = np.quantile(losses[:, :, 1:], [0.1, 0.4, 0.7, 0.95], method="nearest")
+    return AuditFamily(
+        name=name,
+        chances=chances / chances.sum(),
+        table=table,
+        log_prior=normalised(np.linspace(0.0, -1.0, len(losses))),
+        tolerances=tuple(sorted({float(v) for v in spread if np.isfinite(v)}, reverse=True)),
+        target=target,
+        constant=constant,
+        nonnegative=nonnegative,
+    )
+
+
+def scalar_quadratics() -> AuditFamily:
+    """Gradient descent on `theta x^2 / 2` from 1, theta uniform on a grid; long steps diverge."""
+    theta = np.linspace(0.5, 4.0, 400)
+    steps = np.array([0.3, 0.45, 0.52, 0.6, 0.75])
+    k = np.arange(ITERATIONS[-1] + 1)
+
+    def paths(step: float) -> np.ndarray:
+        return 0.5 * theta[:, None] * (1 - step * theta[:, None]) ** (2 * k)
+
+    losses = np.stack([paths(step) for step in steps])
+    thresholds = 0.2 * (0.5 * theta) ** 0.5
+    return _family("scalar quadratics", np.ones(400), losses, thresholds, paths(0.25), 0.05, 0.5)
+
+
+def bernoulli_failures(samples: int = 40, chance: float = 0.1) -> AuditFamily:
+    """Samples that fail independently of each other, each with its own small probability."""
+    random = np.random.default_rng(0)
+    kinds = 4000
+    failed = random.random((samples, kinds)) < np.linspace(chance, 3 * chance, samples)[:, None]
+    k = np.arange(ITERATIONS[-1] + 1)
+    good, bad = 0.5**k, np.where(k == 0, 1.0, np.inf)
+    losses = np.where(failed[:, :, None], bad, good)
+    opponent = np.broadcast_to(0.6**k, (kinds, k.size))
+    return _family(
+        "Bernoulli failures", np.ones(kinds), losses, np.full(kinds, 0.1), opponent, 0.2, 1.0
+    )
+
+
+def heavy_tails(samples: int = 8) -> AuditFamily:
+    """Losses whose tail falls like a power of 1.1 of their size, cut off far out."""
+    random = np.random.default_rng(1)
+    kinds = 4000
+    scale = np.stack(
+        [random.permutation((np.arange(kinds) + 0.5) / kinds) ** (-1 / 1.1) for _ in range(samples)]
+    )
+    k = np.arange(ITERATIONS[-1] + 1)
+    losses = (
+        0.01 * scale[:, :, None] * (1 + 1 / (1 + k)) * np.linspace(1, 2, samples)[:, None, None]
+    )
+    opponent = 0.03 * np.outer(random.permutation(scale[0]), 1 + 1 / (1 + k))
+    return _family("heavy tails", np.ones(kinds), losses, np.full(kinds, 0.5), opponent, 0.02, 1.0)
+
+
+def negative_minima() -> AuditFamily:
+    """Gradient descent on `theta x^2 / 2 - b x` from 1: minima of `-b^2 / (2 theta)`, unknown."""
+    theta, b = (one.ravel() for one in np.meshgrid(np.linspace(0.5, 4, 40), np.linspace(-3, 3, 20)))
+    k = np.arange(ITERATIONS[-1] + 1)
+
+    def paths(step: float) -> np.ndarray:
+        least, away = -0.5 * b**2 / theta, 1 - b / theta
+        gap = 0.5 * theta[:, None] * away[:, None] ** 2 * (1 - step * theta[:, None]) ** (2 * k)
+        return least[:, None] + gap
+
+    losses = np.stack([paths(step) for step in (0.3, 0.45, 0.52)])
+    thresholds = losses[0, :, 0] - 0.13 * (theta - b) ** 2
+    return _family(
+        "negative minima", np.ones(theta.size), losses, thresholds, paths(0.35), None, 1e-3, False
+    )
+
+
+FAMILIES: Mapping[str, Callable[[], AuditFamily]] = {
+    "scalar quadratics": scalar_quadratics,
+    "Bernoulli failures": bernoulli_failures,
+    "heavy tails": heavy_tails,
+    "negative minima": negative_minima,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How often a statement was false, of so many repeats, for the epsilon it was given."""
+
+    family: str
+    statement: str
+    false: int
+    repeats: int
+    epsilon: float
+    looseness: float
+    """The bound's mean distance from the truth, in the statement's units."""
+
+    @property
+    def p_value(self) -> float:
+        """The probability of so many false ones or more if epsilon were true."""
+        return float(stats.binomtest(self.false, self.repeats, self.epsilon, "greater").pvalue)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The exact 95 % interval for the probability of being false."""
+        found = stats.binomtest(self.false, self.repeats).proportion_ci(0.95)
+        return float(found.low), float(found.high)
+
+
+Certifier = Callable[[AuditFamily, Plan, Evidence], tuple[list[Statement], np.ndarray, int]]
+"""From evidence to statements, the posterior they speak of, and the deployed sample."""
+
+
+def honest(
+    family: AuditFamily, plan: Plan, evidence: Evidence
+) -> tuple[list[Statement], np.ndarray, int]:
+    """The real path: posterior, deployed sample and statements from plan and evidence."""
+    found = paper_posterior(plan, _prior(family), evidence)
+    basis = Basis(plan, evidence, found.log_gibbs, found.mode)
+    return rigorous_statements(basis), found.log_gibbs, found.mode
+
+
+def audit(
+    family: AuditFamily,
+    repeats: int = 2000,
+    size: int = 60,
+    epsilon: float = 0.3,
+    seed: int = 0,
+    certifier: Certifier = honest,
+) -> list[Outcome]:
+    """Certify `repeats` data sets and count false statements, each by itself and jointly."""
+    plan = family.plan(size, epsilon)
+    truths = {claim.name: _truth(claim, plan, family) for claim in plan.claims}
+    random = np.random.default_rng(seed)
+    names = [claim.name for claim in plan.claims]
+    false = np.zeros((repeats, len(names)), bool)
+    loose = np.zeros((repeats, len(names)))
+    for repeat in range(repeats):
+        evidence = family.draw(random, size)
+        statements, log_posterior, deployed = certifier(family, plan, evidence)
+        weights = np.exp(normalised(log_posterior))
+        for c, statement in enumerate(statements):
+            wrong, gap = _judge(
+                family, plan.claims[c], statement, truths[names[c]], weights, deployed
+            )
+            false[repeat, c], loose[repeat, c] = wrong, gap
+    ledger = plan.ledger
+    single = [
+        Outcome(family.name, name, int(false[:, c].sum()), repeats, ledger.of(name),
+                float(loose[:, c].mean()))
+        for c, name in enumerate(names)
+    ]  # fmt: skip
+    joint = int(false.any(axis=1).sum())
+    return [*single, Outcome(family.name, "all jointly", joint, repeats, epsilon, float("nan"))]
+
+
+def violations(outcomes: list[Outcome], significance: float = 1e-3) -> list[Outcome]:
+    """Statements that are false too often, at a significance corrected for their number."""
+    return [o for o in outcomes if o.p_value < significance / len(outcomes)]
+
+
+def _prior(family: AuditFamily) -> Sampled:
+    """The prior as the stages hand it on; what the paper's bound plugs in is beside the point."""
+    losses, threshold = family.table.losses[:, :, -1], family.table.thresholds
+    success = np.maximum(reached(losses, threshold) @ family.chances, 1e-3)
+    return Sampled.given(np.zeros((len(losses), 1)), success, losses, threshold, family.log_prior)
+
+
+def _truth(claim: Claim, plan: Plan, family: AuditFamily) -> np.ndarray:
+    """The exact mean of every statistic for every sample."""
+    if claim.kind != "sublevel":
+        return values(claim, plan, family.table) @ family.chances
+    losses = family.table.losses[:, :, -1]
+    good = reached(losses, family.table.thresholds)
+    success = good @ family.chances
+    return (np.where(good, losses, 0.0) @ family.chances / success)[None]
+
+
+def _judge(
+    family: AuditFamily,
+    claim: Claim,
+    statement: Statement,
+    truth: np.ndarray,
+    weights: np.ndarray,
+    deployed: int,
+) -> tuple[bool, float]:
+    """Whether a statement is false, for the deployed sample or the posterior, and how loose."""
+    point, average = truth[:, deployed], truth @ weights
+    if claim.kind == "levels":
+        bounds = np.array(statement.details["above"]).ravel()
+        drawn = np.array(statement.details["above_posterior"]).ravel()
+    else:
+        bounds, drawn = np.array([statement.value]), np.array([statement.posterior_value])
+    if claim.kind == "clipped":
+        point, average = point * claim.constant, average * claim.constant
+    if claim.kind == "advantage":
+        point, average = -DECADES * (1 - 2 * point), -DECADES * (1 - 2 * average)
+        bounds, drawn = -bounds, -drawn
+    wrong = np.any(point > bounds + SLACK) or np.any(average > drawn + SLACK)
+    if claim.kind == "levels":
+        wrong |= _false_quantile(family, claim, statement, weights, deployed)
+        wrong |= _false_hit(claim, statement, point)
+    return bool(wrong), float(np.mean(bounds - point))
+
+
+def _false_quantile(
+    family: AuditFamily,
+    claim: Claim,
+    statement: Statement,
+    weights: np.ndarray,
+    deployed: int,
+) -> bool:
+    """Whether fewer instances than promised end at or below a certified loss."""
+    who = {"quantiles": np.eye(len(weights))[deployed], "quantiles_posterior": weights}
+    for name, drawn in who.items():
+        for share, losses in statement.details[name].items():
+            for iteration, loss in zip(claim.iterations, losses, strict=True):
+                if loss is None:
+                    continue
+                below = family.table.losses[:, :, ITERATIONS.index(iteration)] <= loss
+                if drawn @ (below @ family.chances) < float(share) - SLACK:
+                    return True
+    return False
+
+
+def _false_hit(claim: Claim, statement: Statement, truth: np.ndarray) -> bool:
+    """Whether a certified first hit promises more than is true."""
+    table = truth.reshape(len(claim.iterations), len(claim.tolerances))
+    for share, hits in statement.details["first_hits"].items():
+        for column, hit in zip(table.T, hits, strict=True):
+            if hit is not None and column[claim.iterations.index(hit)] > 1 - float(share) + SLACK:
+                return True
+    return False

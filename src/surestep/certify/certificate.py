@@ -1,0 +1,129 @@
+"""Certificates: statements with value, confidence, sample sizes and assumptions."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+from surestep.bounds.budget import Share
+from surestep.storage.files import read_json, write_text
+from surestep.storage.records import from_plain, json_schema, to_json
+
+SCHEMA = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """One sentence that a certificate asserts, with what it rests on."""
+
+    name: str
+    value: float
+    """The number, for the rule that is deployed."""
+    posterior_value: float
+    """The same for a rule drawn afresh from the posterior; it holds at the same time."""
+    confidence: float
+    epsilon: float
+    """The share of the certificate's epsilon that pays for it; 0 if it is no guarantee."""
+    sentence: str
+    assumptions: list[str]
+    estimates: list[str]
+    """Quantities the theorem wants exactly and that were estimated; empty for a guarantee."""
+    details: dict[str, Any]
+
+    @property
+    def rigorous(self) -> bool:
+        """Whether nothing was plugged in."""
+        return not self.estimates
+
+    @property
+    def plain(self) -> str:
+        """The sentence without its confidence, for where a heading gives it for all."""
+        _, found, rest = self.sentence.partition("%, ")
+        return (rest[0].upper() + rest[1:]) if found else self.sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """All that is asserted of one learned rule, and the data behind it.
+
+    The rigorous statements hold jointly with confidence `1 - epsilon`.
+    """
+
+    schema: int
+    problem: str
+    horizon: int
+    epsilon: float
+    ledger: list[Share]
+    deployed_sample: int
+    solver_sha256: str
+    plan_sha256: str
+    evidence_sha256: str
+    data_sha256: dict[str, str]
+    sizes: dict[str, int]
+    statements: list[Statement]
+
+    def __str__(self) -> str:
+        sure = [s for s in self.statements if s.rigorous]
+        rest = [s for s in self.statements if not s.rigorous]
+        lines = [
+            f"Certificate for the rule learned on {self.problem}, from {self.sizes.get('train')} "
+            f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
+            "once:",
+            *(f"- {statement.plain}" for statement in sure),
+            "",
+            "Assumptions:",
+            *(f"- {text}" for text in self.assumptions),
+        ]
+        if rest:
+            lines += ["", "As the paper defines it, not a guarantee:"]
+            lines += [f"- {statement.sentence}" for statement in rest]
+            named = dict.fromkeys(text for s in rest for text in s.estimates)
+            lines.append("  It rests on estimates in place of: " + "; ".join(named) + ".")
+        return "\n".join(lines)
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the rigorous statements rest on, each once."""
+        sure = [s for s in self.statements if s.rigorous]
+        return list(dict.fromkeys(text for s in sure for text in s.assumptions))
+
+    def save(self, path: Path) -> None:
+        """Write the certificate as JSON."""
+        write_text(path, to_json(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "Certificate":
+        """Read a certificate."""
+        return from_plain(cls, read_json(path), path.name)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a certificate, as published in `docs/certificate.schema.json`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"surestep certificate, version {SCHEMA}",
+        **json_schema(Certificate),
+    }
+
+
+def percent(share: float) -> str:
+    """A probability as a percentage, with as many digits as it needs."""
+    shown = f"{100 * share:.10g}"
+    # Nothing is certain: what rounds to certainty is said to be less.
+    return f"{shown}%" if share == 1 or shown != "100" else "99.99999999%"
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """A number with few digits that is not below the number itself."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{math.ceil(value / unit) * unit:.{digits}g}"
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """A number with few digits that is not above the number itself."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{math.floor(value / unit) * unit:.{digits}g}"

@@ -1,0 +1,1 @@
+"""How the deployed rule does on instances that nothing depends on."""

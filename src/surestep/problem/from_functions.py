@@ -1,0 +1,285 @@
+"""Problems made from plain functions and from data that a user has."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Scalar
+
+from surestep.base.errors import ConfigurationError, ProblemError
+from surestep.problem.base import CompositeProblem, Point, Problem, StockedProblem, Theta
+from surestep.problem.penalties import Penalty
+from surestep.storage.npz import read_npz
+
+Start = Point | Callable[[Theta], Point]
+Lower = float | Callable[[Theta], Any] | None
+
+
+class FunctionProblem(Problem):
+    """A problem whose three methods are a user's functions."""
+
+    function: Callable[[Point, Theta], Any]
+    first: Start
+    sampler: Callable[[Array], Theta]
+    lower: Lower
+    kind: Literal["float32", "float64"]
+    title: str
+
+    @property
+    def precision(self) -> Literal["float32", "float64"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the user asked for."""
+        return self.kind
+
+    @property
+    def nonnegative(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the user knows a lower bound; losses are counted from it."""
+        return self.lower is not None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.title
+
+    @property
+    def about(self) -> str:
+        """What it is: what the file or the loss says of itself."""
+        module = sys.modules.get(getattr(self.function, "__module__", ""))
+        own = getattr(module, "__doc__", None) if module is not None else None
+        return str(self.function.__doc__ or own or f"The loss {self.title}, of x and an instance.")
+
+    def sample(self, key: Array) -> Theta:
+        """As the user draws it."""
+        return as_arrays(self.sampler(key), self.kind, "sample returns")
+
+    def start(self, theta: Theta) -> Point:
+        """The user's start, in the problem's precision."""
+        point = self.first(theta) if callable(self.first) else self.first
+        return as_arrays(point, self.kind, "x0 returns")
+
+    def loss(self, x: Point, theta: Theta) -> Scalar:
+        """The user's loss above its lower bound, if there is one."""
+        return self._counted(x, theta)
+
+    def _counted(self, x: Point, theta: Theta) -> Any:
+        value = self.function(x, theta)
+        if value is None or isinstance(value, tuple | list | dict):
+            raise ProblemError(
+                f"loss returns a {type(value).__name__}: it must return a single number and "
+                "nothing else"
+            )
+        if self.lower is None:
+            return value
+        return value - (self.lower(theta) if callable(self.lower) else self.lower)
+
+
+class StockedFunctionProblem(FunctionProblem, StockedProblem):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The same, with instances that the user has instead of a way to draw them."""
+
+    stocked: Theta
+    portions: tuple[float, float, float, float]
+
+    @property
+    def stock(self) -> Theta:
+        """The user's instances."""
+        return self.stocked
+
+    @property
+    def shares(self) -> tuple[float, float, float, float]:
+        """Which share of them serves for what."""
+        return self.portions
+
+    def sample(self, key: Array) -> Theta:
+        """One of the user's instances; data sets are made otherwise, without repetition."""
+        return StockedProblem.sample(self, key)
+
+
+class CompositeFunctionProblem(FunctionProblem, CompositeProblem):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """A user's smooth loss and a ready penalty."""
+
+    penalty: Penalty
+
+    def smooth(self, x: Point, theta: Theta) -> Scalar:
+        """The user's loss above its lower bound."""
+        return self._counted(x, theta)
+
+    def nonsmooth(self, x: Point, theta: Theta) -> Scalar:
+        """The penalty."""
+        return self.penalty.value(x, theta)
+
+    def prox(self, x: Point, step: Float[Array, "..."], theta: Theta) -> Point:
+        """The penalty's proximal map."""
+        return self.penalty.prox(x, step, theta)
+
+    def loss(self, x: Point, theta: Theta) -> Scalar:
+        """The smooth part plus the penalty."""
+        return CompositeProblem.loss(self, x, theta)
+
+
+class StockedCompositeFunctionProblem(CompositeFunctionProblem, StockedFunctionProblem):
+    """Both: a penalty, and instances from data."""
+
+
+def make_problem(
+    loss: Callable[[Point, Theta], Any],
+    x0: Start,
+    thetas: Theta | str | Path | None = None,
+    sample: Callable[[Array], Theta] | None = None,
+    penalty: Penalty | None = None,
+    lower: Lower = 0.0,
+    precision: Literal["float32", "float64"] = "float64",
+    shares: tuple[float, float, float, float] = (0.3, 0.2, 0.35, 0.15),
+    name: str | None = None,
+) -> Problem:
+    """Make a problem from plain functions and data.
+
+    **Arguments:**
+
+    - `loss`: `loss(x, theta)`, a single number, written with `jax.numpy`.
+    - `x0`: the start, an array or a pytree of arrays, or a function of `theta`.
+    - `thetas`: instances that you have, stacked along their first axis (arrays, a pytree of
+      arrays, or the path of an .npz file). They are split at random into four disjoint data sets.
+    - `sample`: instead of `thetas`, `sample(key)` draws one instance.
+    - `penalty`: a part of the objective that is not smooth, from `surestep.penalties`.
+    - `lower`: a bound that the loss never falls below, a number or a function of `theta`. Losses
+      are counted from it. `None` if you know no bound: statements that need one are then not made.
+    - `precision`: what losses are computed in.
+    - `shares`: which shares of `thetas` serve as prior, validation, train and test set.
+    - `name`: what messages and reports call the problem; by default, the name of the loss.
+
+    **Returns:** a `Problem`, for `surestep.fit`.
+
+    **Raises:** `surestep.errors.ProblemError` if an argument cannot be what it should be.
+
+    **Example:**
+
+    ```python
+    import jax
+    import jax.numpy as jnp
+    import surestep as ss
+
+    problem = ss.make_problem(
+        loss=lambda x, theta: jnp.sum((x - theta) ** 2),
+        x0=jnp.zeros(3),
+        sample=lambda key: jax.random.normal(key, (3,)),
+        penalty=ss.penalties.L1(0.1),
+    )
+    ```
+    """
+    _require_callable("loss", loss, ("x", "theta"))
+    if (thetas is None) == (sample is None):
+        raise ProblemError(
+            "say where instances come from: either thetas (instances you have, stacked along "
+            "their first axis, or an .npz file of them) or sample (a function of a random key)"
+        )
+    if precision not in ("float32", "float64"):
+        raise ProblemError(f"precision must be 'float32' or 'float64', not {precision!r}")
+    if penalty is not None and not isinstance(penalty, Penalty):
+        raise ProblemError(
+            "penalty must be one of surestep.penalties (L1, L2, GroupL2, Box, Simplex, Nuclear) or "
+            f"a subclass of Penalty, not {type(penalty).__name__}; other non-smooth parts need a "
+            "subclass of CompositeProblem"
+        )
+    if callable(x0):
+        _require_callable("x0", x0, ("theta",))
+    else:
+        _require_numbers("x0", x0)
+    title = name or getattr(loss, "__name__", "problem")
+    common = (loss, x0 if callable(x0) else as_arrays(x0, precision))
+    if sample is not None:
+        _require_callable("sample", sample, ("key",))
+        basic = (*common, sample, lower, precision, title)
+        if penalty is None:
+            return FunctionProblem(*basic)
+        return CompositeFunctionProblem(*basic, penalty)
+    stacked = _stacked(thetas, precision)
+    _require_shares(shares)
+    basic = (*common, _no_sampler, lower, precision, title)
+    if penalty is None:
+        return StockedFunctionProblem(*basic, stacked, shares)
+    return StockedCompositeFunctionProblem(*basic, stacked, shares, penalty)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+Problem.of = staticmethod(make_problem)
+
+
+def _no_sampler(key: Array) -> Theta:
+    raise AssertionError("instances come from the stock")
+
+
+def as_arrays(tree: Any, precision: str, what: str = "there is") -> Any:
+    """Every number as an array, floating ones in a precision."""
+
+    def convert(leaf: Any) -> Array:
+        try:
+            array = jnp.asarray(leaf)
+        except TypeError as error:
+            raise ProblemError(
+                f"{what} a {type(leaf).__name__}, where arrays of numbers are needed"
+            ) from error
+        floating = jnp.issubdtype(array.dtype, jnp.floating)
+        # A Python number has no type of its own, and a program compiled for it serves no array.
+        return array.astype(precision if floating else array.dtype)
+
+    with jax.enable_x64(precision == "float64"):
+        return jax.tree.map(convert, tree)
+
+
+def _require_callable(name: str, value: Any, arguments: tuple[str, ...]) -> None:
+    wanted = f"a function of {' and '.join(arguments)}"
+    if not callable(value):
+        raise ProblemError(f"{name} must be {wanted}, not {type(value).__name__}")
+    try:
+        inspect.signature(value).bind(*arguments)
+    except TypeError as error:
+        raise ProblemError(f"{name} must be {wanted}: {error}") from error
+    except ValueError:
+        return  # a built-in function that does not say what it takes
+
+
+def _require_numbers(name: str, tree: Any) -> None:
+    leaves = jax.tree.leaves(tree)
+    if not leaves:
+        raise ProblemError(f"{name} holds no numbers: give an array or a pytree of arrays")
+    for leaf in leaves:
+        try:
+            array = np.asarray(leaf)
+        except ValueError as error:
+            raise ProblemError(f"{name} must hold arrays of numbers: {error}") from error
+        if array.dtype.kind not in "fiub":
+            raise ProblemError(f"{name} must hold numbers, not {array.dtype}")
+        if not np.all(np.isfinite(array)):
+            raise ProblemError(f"{name} holds numbers that are not finite")
+
+
+def _stacked(thetas: Any, precision: str) -> Theta:
+    if isinstance(thetas, str | Path):
+        thetas = _read(Path(thetas))
+    _require_numbers("thetas", thetas)
+    sizes = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(thetas)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ProblemError(
+            "the arrays of thetas must be stacked along their first axis, one row an instance, and "
+            f"have equally many rows, not {sorted(sizes)}"
+        )
+    return as_arrays(thetas, precision)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return read_npz(path)
+    except ConfigurationError as error:
+        raise ProblemError(str(error)) from error
+
+
+def _require_shares(shares: Any) -> None:
+    good = len(shares) == 4 and all(share > 0 for share in shares) and sum(shares) <= 1 + 1e-9
+    if not good:
+        raise ProblemError(
+            "shares are four positive numbers (prior, validation, train, test) that add up to at "
+            f"most 1, not {shares}"
+        )

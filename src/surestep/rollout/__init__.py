@@ -1,0 +1,1 @@
+"""The only loop over iterations, on one instance and on many."""

@@ -1,0 +1,201 @@
+"""Rules: one iteration of an optimization algorithm, learned or classical."""
+
+import abc
+import hashlib
+import re
+from typing import Any, ClassVar, Literal, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree, Scalar
+
+from surestep.base.errors import ConfigurationError
+from surestep.problem.base import (
+    CompositeProblem,
+    DualisedProblem,
+    KnownSmoothness,
+    LeastSquares,
+    PenalisedProblem,
+    Problem,
+    ProximableSmooth,
+)
+from surestep.problem.oracle import Oracle, Vector
+
+Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox", "dual", "nonnegative"]
+"""What a rule asks of a problem beyond a loss and its gradient."""
+
+
+class State(eqx.Module):
+    """What a rule remembers between two iterations; every state has these two fields."""
+
+    x: eqx.AbstractVar[Vector]
+    value: eqx.AbstractVar[Scalar]
+
+
+class Rule(eqx.Module):
+    """An optimization algorithm, one iteration at a time.
+
+    The inexact arrays among a rule's fields are its *hyper*: what learning changes. Numbers that
+    are not to be learned are plain Python floats.
+    """
+
+    needs: ClassVar[tuple[Need, ...]] = ()
+    learns_start: ClassVar[bool] = False
+    """Whether the state that `init` makes depends on the hyper."""
+
+    @abc.abstractmethod
+    def init(self, oracle: Oracle, x: Vector) -> State:
+        """The state at the start of a rollout from `x`."""
+
+    @abc.abstractmethod
+    def step(self, oracle: Oracle, state: Any) -> State:
+        """One iteration."""
+
+    def resume(self, oracle: Oracle, x: Vector) -> State:
+        """The state without a memory at a point of a rollout under way.
+
+        The same as at a start, unless the rule does something to starts.
+        """
+        return self.init(oracle, x)
+
+    def relocate(self, oracle: Oracle, state: Any, x: Vector) -> State:
+        """The state as it would be had the last iteration ended in `x`.
+
+        A teacher is moved so to where its pupil went. Rules that cannot keep their memory begin
+        anew, which is the default.
+        """
+        del state
+        return self.resume(oracle, x)
+
+    def prepare(self) -> "Rule":
+        """The same rule in the form that is fastest to iterate; made once before a loop."""
+        return self
+
+    def bare(self) -> "Rule":
+        """The rule as it is trained, with the same hyper: without what guards it when it is used.
+
+        A guard hides from training where the rule would have gone by itself.
+        """
+        return self
+
+
+class GradientState(State):
+    """The point, the loss and the gradient there, and a memory of the rule's own."""
+
+    x: Vector
+    value: Scalar
+    gradient: Vector
+    memory: PyTree[Any]
+
+
+class GradientRule(Rule):
+    """A rule whose update needs the value and the gradient at the current point, no more.
+
+    Subclasses write `remember` and `update`; one gradient is evaluated per iteration.
+    """
+
+    @abc.abstractmethod
+    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> PyTree[Any]:
+        """The memory at the start."""
+
+    @abc.abstractmethod
+    def update(
+        self, x: Vector, value: Scalar, gradient: Vector, memory: Any
+    ) -> tuple[Vector, PyTree[Any]]:
+        """The next point and the memory it leaves."""
+
+    def init(self, oracle: Oracle, x: Vector) -> GradientState:
+        """Evaluate the start and remember it."""
+        value, gradient = oracle.value_and_gradient(x)
+        return GradientState(x, value, gradient, self.remember(x, value, gradient))
+
+    def step(self, oracle: Oracle, state: GradientState) -> GradientState:
+        """Update, then evaluate the new point."""
+        x, memory = self.update(state.x, state.value, state.gradient, state.memory)
+        value, gradient = oracle.value_and_gradient(x)
+        return GradientState(x, value, gradient, memory)
+
+    def relocate(self, oracle: Oracle, state: GradientState, x: Vector) -> GradientState:
+        """Keep the memory, move the point."""
+        value, gradient = oracle.value_and_gradient(x)
+        return GradientState(x, value, gradient, state.memory)
+
+
+AnyRule = TypeVar("AnyRule", bound=Rule)
+
+
+def hyper_of(rule: Rule) -> Float[Array, " d"]:
+    """A rule's hyper as one flat vector."""
+    return ravel_pytree(eqx.filter(rule, eqx.is_inexact_array))[0]
+
+
+def with_hyper(rule: AnyRule, hyper: Float[Array, " d"]) -> AnyRule:
+    """The rule with another hyper."""
+    learned, fixed = eqx.partition(rule, eqx.is_inexact_array)
+    return eqx.combine(ravel_pytree(learned)[1](hyper), fixed)
+
+
+def solver_fingerprint(rules: PyTree[Any]) -> str:
+    """A hash of all that makes a rule, or several: kinds, structure and every number."""
+    leaves, structure = jax.tree.flatten(rules)
+    words = [str(structure)]
+    for leaf in leaves:
+        array = eqx.is_array(leaf)
+        words.append(
+            f"{leaf.dtype}{leaf.shape}{np.asarray(leaf).tobytes().hex()}" if array else repr(leaf)
+        )
+    # Functions print their address in memory, which differs from process to process.
+    text = re.sub(r"0x[0-9a-f]+", "", " ".join(words))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+_OFFERS: dict[str, tuple[str, Any]] = {
+    "smooth": ("a loss without a non-smooth part", lambda p: not isinstance(p, CompositeProblem)),
+    "residual": ("the method `residual` of LeastSquares", lambda p: isinstance(p, LeastSquares)),
+    "weight": (
+        "the method `weight` of PenalisedProblem",
+        lambda p: isinstance(p, PenalisedProblem),
+    ),
+    "smoothness": (
+        "the method `smoothness` of KnownSmoothness",
+        lambda p: isinstance(p, KnownSmoothness),
+    ),
+    "smooth_prox": (
+        "the method `smooth_prox` of ProximableSmooth",
+        lambda p: isinstance(p, ProximableSmooth),
+    ),
+    "dual": (
+        "the methods of DualisedProblem",
+        lambda p: isinstance(p, DualisedProblem),
+    ),
+    "nonnegative": (
+        "a loss that is never negative, because it looks at its logarithm",
+        lambda p: p.nonnegative,
+    ),
+}
+
+
+def missing_needs(rule: Rule, problem: Problem) -> list[str]:
+    """What the rule needs and the problem does not have, in words."""
+    return [_OFFERS[need][0] for need in rule.needs if not _OFFERS[need][1](problem)]
+
+
+def require_fit(rule: Rule, problem: Problem) -> None:
+    """Refuse a rule that the problem cannot serve, and say what is missing."""
+    missing = missing_needs(rule, problem)
+    if missing:
+        raise ConfigurationError(
+            f"{type(rule).__name__} cannot run on {type(problem).__name__}: "
+            f"it needs {' and '.join(missing)}"
+        )
+
+
+def unit(vector: Vector) -> tuple[Vector, Scalar]:
+    """A vector's direction and its norm; the direction of 0 is 0."""
+    squares = jax.numpy.sum(vector * vector)
+    # The root's derivative at 0 is infinite, so 0 never meets it.
+    positive = squares > 0
+    root = jax.numpy.sqrt(jax.numpy.where(positive, squares, 1.0))
+    return vector / root, jax.numpy.where(positive, root, 0.0)

@@ -1,0 +1,379 @@
+"""The stages in order: from a problem to a certified rule, with every result kept on the way."""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from surestep.base.errors import ConfigurationError, InfeasibleError, RunFolderError
+from surestep.base.keys import named_key
+from surestep.base.machine import provenance
+from surestep.base.progress import Reporter, Silence
+from surestep.certify.certificate import Certificate
+from surestep.certify.claims import Plan
+from surestep.certify.gather import Certified, certify
+from surestep.certify.planning import choose_opponents, plan_run
+from surestep.certify.statements import issue
+from surestep.evaluate.break_even import BreakEven, break_even, training_seconds
+from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
+from surestep.evaluate.test_set import LEARNED, Evaluated, evaluate
+from surestep.problem.base import Problem, Theta, instance
+from surestep.problem.contract import check_problem
+from surestep.problem.datasets import Split
+from surestep.problem.draw import working_precision
+from surestep.rollout.loop import BLOCK, rollouts
+from surestep.rollout.tiles import Crew
+from surestep.rules import GradientDescent
+from surestep.rules.base import Rule, require_fit, solver_fingerprint, with_hyper
+from surestep.run.batch_size import settled
+from surestep.run.config import RunConfig
+from surestep.run.fresh import OWN, charge, record_hashes
+from surestep.solver.posterior import Posterior
+from surestep.solver.signature import PROBES
+from surestep.solver.solution import Solution
+from surestep.solver.solver import Solver
+from surestep.storage.checkpoint import NoCheckpoint
+from surestep.storage.records import to_json
+from surestep.storage.run_folder import RunFolder, axes
+from surestep.train.experiment import Experiment
+from surestep.train.imitate import Imitated, imitate
+from surestep.train.locate import Located, locate
+from surestep.train.population import Chosen, choose
+from surestep.train.sample import Sampled, sample
+from surestep.train.steps import hyper_at
+from surestep.train.task import Task
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class Solved:
+    """The least losses of the prior set's instances, found once by a trusted solver."""
+
+    minima: np.ndarray = dataclasses.field(metadata=axes("instance"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """A learned rule, what is certified of it, and how it did on the test set."""
+
+    task: Task
+    rule: Rule
+    certificate: Certificate
+    prior: Sampled
+    posterior: Certified
+    evaluation: Evaluated
+    training_seconds: float = math.nan
+    """What imitating, locating and sampling took."""
+    shifted: Shifted | None = None
+    """What the rule does off the family, where the experiment says how to leave it."""
+    probes: Theta = None
+    """A few instances of the prior set; a saved solver recognises its problem by them."""
+
+    def break_even(self) -> list[BreakEven]:
+        """For every accuracy, after how many solves training has paid for itself."""
+        return break_even(self.evaluation, self.training_seconds)
+
+    @property
+    def problem(self) -> Problem:
+        """The family the rule was learned for."""
+        return self.task.problem
+
+    @functools.cached_property
+    def solver(self) -> Solver:
+        """What goes into production: the rule, its certificate and its posterior."""
+        task = self.task
+        return Solver(
+            task.problem,
+            self.rule,
+            task.horizon,
+            task.goal,
+            task.block,
+            self.certificate,
+            # The posterior that the certificate's statements are about.
+            Posterior(self.prior.hypers, self.posterior.log_gibbs),
+            self.probes,
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write the solver into a file; `surestep.load` reads it."""
+        self.solver.save(path)
+
+    def solve(self, thetas: Theta, iterations: int | None = None) -> Solution:
+        """Iterate on a stacked set of instances, by default as often as the certificate says.
+
+        `solver.solve` has more to choose from.
+        """
+        return self.solver.solve(thetas, iterations=iterations)
+
+    def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Solution:
+        """Iterate on a stacked set of instances until each has reached an accuracy."""
+        return self.solver.solve(thetas, iterations=limit, tolerance=accuracy)
+
+
+def learn(
+    config: RunConfig[Any],
+    experiment: Experiment,
+    folder: RunFolder | None = None,
+    report: Reporter | None = None,
+    crew: Crew | None = None,
+) -> Learned:
+    """Run all stages; in a folder, go on from what is there already.
+
+    The crew rolls out where that is most of the work, in `certify`; everything else is done here.
+    """
+    config.validate()
+    experiment.validate()
+    if config.training.distances and experiment.minima is None:
+        raise ConfigurationError(
+            "training.distances counts losses from the minima of the prior set's instances, and "
+            f"the problem {config.name} has no solver for them"
+        )
+    config.goal.require_fit(experiment.problem)
+    if not (experiment.problem.nonnegative or config.training.distances):
+        raise ConfigurationError(
+            "losses that may be negative are trained on by their distances from the minima of the "
+            "prior set's instances: set training.distances"
+        )
+    baselines = _shown_baselines(config, experiment)
+    baselines |= choose_opponents(config.certify, experiment)
+    report = report or Silence()
+    with working_precision(experiment.problem):
+        # Everything that can be wrong is found here, before anything is written or computed.
+        rule = experiment.create_rule(named_key(config.seed, "rule"))
+        for fitting in (rule, experiment.teacher, *baselines.values()):
+            if fitting is not None:
+                require_fit(fitting, experiment.problem)
+        require_same_form(experiment.problem, experiment.shifts)
+        split = Split.draw(experiment.problem, config.sizes, config.seed)
+        check_problem(experiment.problem, split.prior.thetas, config.block or BLOCK)
+    config = settled(config, experiment, folder, report)
+    if folder is None:
+        return _stages(config, experiment, rule, split, None, report, crew)
+    with folder.claimed(config):
+        _record_inputs(folder, split, experiment, rule)
+        learned = _stages(config, experiment, rule, split, folder, report, crew)
+        learned.save(folder.solver_path)
+        return learned
+
+
+def _stages(
+    config: RunConfig[Any],
+    experiment: Experiment,
+    rule: Rule,
+    split: Split,
+    folder: RunFolder | None,
+    report: Reporter,
+    crew: Crew | None,
+) -> Learned:
+    task = config.task(experiment)
+    seed = config.seed
+    began = time.monotonic()
+
+    def stage(name: str, kind: type[Result], compute: Callable[[Any], Result]) -> Result:
+        return _kept(folder, name, kind, compute, report)
+
+    if config.training.distances:
+        assert experiment.minima is not None
+        solve = experiment.minima
+        solved = stage("minima", Solved, lambda _: Solved(np.asarray(solve(split.prior.thetas))))
+        split = dataclasses.replace(
+            split, prior=dataclasses.replace(split.prior, minima=solved.minima)
+        )
+    locating = config.locate
+    if config.population.members > 1:
+        rules = _members(config, experiment, rule)
+        chosen = stage(
+            "population",
+            Chosen,
+            lambda checkpoint: choose(
+                config.population,
+                config.locate,
+                config.imitate,
+                task,
+                rules,
+                experiment.teacher,
+                split.prior,
+                seed,
+                checkpoint,
+                report,
+            ),
+        )
+        rule = _at(rule, chosen.hyper, task)
+        rate = config.locate.learning_rate * chosen.rate
+        locating = dataclasses.replace(config.locate, learning_rate=rate)
+    elif experiment.teacher is not None:
+        teacher = experiment.teacher
+        imitated = stage(
+            "imitate",
+            Imitated,
+            lambda _: imitate(config.imitate, task, rule, teacher, split.prior, seed, report),
+        )
+        rule = _at(rule, imitated.hyper, task)
+    start = rule
+    located = stage(
+        "locate",
+        Located,
+        lambda checkpoint: locate(
+            locating, task, start, split.prior, split.validation, seed, checkpoint, report
+        ),
+    )
+    centre = _at(rule, located.hyper, task)
+    prior = stage(
+        "sample",
+        Sampled,
+        lambda checkpoint: sample(
+            config.sample, task, centre, split.prior, split.validation, seed, checkpoint, report
+        ),
+    )
+    # A folder also knows what earlier runs have spent on it.
+    spent = time.monotonic() - began if folder is None else training_seconds(folder.status())
+    opponents = choose_opponents(config.certify, experiment)
+    plan = plan_run(config.certify, task, experiment, prior, split.prior, split.train.size)
+    if folder is not None:
+        _fix_plan(folder, plan)
+        charge(folder, OWN, plan.epsilon, split.train)
+    found = stage(
+        "certify",
+        Certified,
+        lambda checkpoint: certify(
+            plan, task, rule, prior, opponents, split.train, checkpoint, report, crew
+        ),
+    )
+    deployed = _at(rule, prior.hypers[found.mode], task)
+    document = issue(config.name, plan, deployed, found, split)
+    if folder is not None:
+        folder.kept(folder.certificate_path).write(to_json(document))
+    shown = _shown_baselines(config, experiment)
+    if experiment.informed is not None:
+        shown = shown | dict(experiment.informed(deployed))
+    evaluated = stage(
+        "evaluate",
+        Evaluated,
+        lambda _: evaluate(
+            config.evaluate,
+            task,
+            deployed,
+            shown,
+            experiment.accuracies,
+            split.test,
+            experiment.measures,
+            experiment.external,
+            report,
+        ),
+    )
+    shifted = None
+    if experiment.shifts and config.evaluate.shifted:
+        shown = {LEARNED: deployed} | experiment.chosen(tuple(experiment.baselines)[:1])
+        shifted = stage(
+            "shifted",
+            Shifted,
+            lambda _: evaluate_shifted(
+                experiment.shifts, task, shown, config.evaluate.shifted, seed, report
+            ),
+        )
+    probes = _probes(task.problem, split)
+    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted, probes)
+
+
+def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
+    """The rules of a population: that of a run without one, and others like it."""
+    with working_precision(experiment.problem):
+        keys = [named_key(config.seed, "rule", i) for i in range(1, config.population.members)]
+        return [first, *(experiment.create_rule(key) for key in keys)]
+
+
+def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:
+    return experiment.chosen(config.evaluate.baselines or experiment.baselines)
+
+
+def _fix_plan(folder: RunFolder, plan: Plan) -> None:
+    """Write the plan down before the train set is opened; a plan that changed is refused."""
+    kept = folder.kept(folder.plan_path)
+    if kept.exists():
+        if kept.read() != to_json(plan):
+            raise RunFolderError(
+                f"{folder.plan_path} holds another plan than this run would make: the plan is "
+                "fixed before the train set is opened and cannot change afterwards"
+            )
+        return
+    kept.write(to_json(plan))
+
+
+def _at(rule: Rule, hyper: np.ndarray, task: Task) -> Rule:
+    with working_precision(task.problem):
+        return with_hyper(rule, hyper_at(rule, hyper))
+
+
+def _kept(
+    folder: RunFolder | None,
+    name: str,
+    kind: type[Result],
+    compute: Callable[[Any], Result],
+    report: Reporter,
+) -> Result:
+    """A stage's result: from the folder if it is there, computed and put there if not."""
+    if folder is None:
+        return compute(NoCheckpoint())
+    if folder.has(name):
+        report.say(f"{name}: found in {folder.path}")
+        try:
+            result = folder.load(name, kind)
+        except RunFolderError as error:
+            raise RunFolderError(
+                f"{error}. Remove the file, and the same command computes it again"
+            ) from error
+        if folder.status().get(name, {}).get("state") != "done":
+            # Interrupted between the result and the note that it is there.
+            folder.save(name, result)
+            folder.mark(name, state="done")
+        return result
+    folder.mark(name, state="running")
+    began = time.monotonic()
+    try:
+        result = compute(folder.checkpoint(name))
+    except InfeasibleError as error:
+        folder.mark(name, state="infeasible", reason=str(error))
+        raise
+    folder.save(name, result)
+    folder.mark(name, state="done", seconds=round(time.monotonic() - began, 3))
+    return result
+
+
+def _record_inputs(folder: RunFolder, split: Split, experiment: Experiment, rule: Rule) -> None:
+    """Note fingerprints of data and experiment and what computes; refuse what has changed."""
+    found = folder.status().get("inputs", {})
+    inputs = split.fingerprints() | {"experiment": _fingerprint(experiment, rule, split)}
+    for name, value in inputs.items():
+        if found.get(name, value) != value:
+            raise RunFolderError(
+                f"the run in {folder.path} was begun with another {name}: its problem, rules or "
+                "code have changed, or this machine or these versions compute other bits. Choose "
+                "another folder, or go on where and as it was started"
+            )
+    folder.mark("inputs", **inputs)
+    record_hashes(folder, split)
+    before = folder.status().get("made_with", {}).get("environments", [])
+    if provenance() not in before and not folder.has("certify"):
+        folder.mark("made_with", environments=[*before, provenance()])
+
+
+def _fingerprint(experiment: Experiment, rule: Rule, split: Split) -> str:
+    """What the problem computes at the start and beside it, its data, every rule's numbers."""
+    with working_precision(experiment.problem):
+        few = _probes(experiment.problem, split)
+        probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, PROBES)
+    rules = (rule, experiment.teacher, dict(experiment.baselines))
+    return solver_fingerprint((rules, experiment.accuracies.values, probe, experiment.pool))
+
+
+def _probes(problem: Problem, split: Split) -> Theta:
+    """The prior set's first instances."""
+    with working_precision(problem):
+        return instance(split.prior.thetas, jnp.arange(min(PROBES, split.prior.size)))

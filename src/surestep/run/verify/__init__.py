@@ -1,0 +1,1 @@
+"""Certificates computed again from what a run has stored."""

@@ -1,0 +1,374 @@
+"""Verification: compute a certificate again from what a run stored, and say what stands."""
+
+import dataclasses
+import secrets
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from surestep.base.keys import named_key
+from surestep.base.machine import provenance
+from surestep.certify.certificate import Certificate, Statement
+from surestep.certify.claims import Plan
+from surestep.certify.gather import Certified, paper_posterior, race_length
+from surestep.certify.planning import choose_opponents, plan_run
+from surestep.certify.statements import issue
+from surestep.problem.base import StockedProblem
+from surestep.problem.datasets import DataSet, Split, StreamedTrainSet, TrainSet
+from surestep.problem.draw import working_precision
+from surestep.problem.goal import reached
+from surestep.rollout.rounding import (
+    EXACT,
+    NUDGES,
+    STATISTICS,
+    Kind,
+    Nudged,
+    agree,
+    explained,
+    explained_hits,
+    losses_kind,
+    nudged_rule,
+)
+from surestep.rollout.tiles import Seen, observe_all
+from surestep.rules.base import AnyRule, Rule, with_hyper
+from surestep.run.config import RunConfig
+from surestep.storage.files import read_json
+from surestep.storage.records import from_plain, to_json, to_plain
+from surestep.storage.run_folder import RunFolder
+from surestep.train.experiment import Experiment
+from surestep.train.sample import Sampled
+
+_FEW = 64
+"""How many instances are rolled out again of what was made elsewhere, if nobody asks for more."""
+_PRECISION = {"float64": 1e-6, "float32": 1e-3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One thing that was verified."""
+
+    name: str
+    stands: bool
+    reason: str = ""
+
+    def __str__(self) -> str:
+        mark = "stands" if self.stands else "FAILS "
+        return f"{mark}  {self.name}" + (f": {self.reason}" if self.reason else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """All that a certificate, a run's own or one on fresh instances, consists of."""
+
+    config: RunConfig[Any]
+    experiment: Experiment
+    split: Split
+    plan: Plan
+    prior: Sampled
+    found: Certified
+    issued: Certificate
+    spent: float = 0.0
+    """What earlier certificates on the same instances have cost."""
+    elsewhere: bool = False
+    """Whether it was computed by other versions or on another kind of machine than this."""
+
+    @property
+    def rounding(self) -> float:
+        """How much numbers may differ that are computed from the instances again."""
+        if not self.elsewhere:
+            return 1e-9
+        return {"float64": 1e-9, "float32": 1e-4}[self.experiment.problem.precision]
+
+    def rule(self, sample: int) -> Rule:
+        """One of the prior's rules."""
+        with working_precision(self.experiment.problem):
+            rule = self.experiment.create_rule(named_key(self.config.seed, "rule"))
+            return with_hyper(rule, jnp.asarray(self.prior.hypers[sample]))
+
+
+def verify(
+    folder: RunFolder,
+    config: RunConfig[Any],
+    experiment: Experiment,
+    rerun: int = 0,
+    seed: int | None = None,
+) -> list[Check]:
+    """Recompute every number of a run's certificate; roll `rerun` random instances out again.
+
+    - The plan is the one that configuration, prior and validation sets give; its budget adds up.
+    - Evidence, posterior, solver and data are those that the certificate was issued for.
+    - Every statement follows from plan and evidence, to the last digit.
+    - Losses that are rolled out again, the deployed rule's and the opponents', agree with the
+      stored ones. Which instances is not known beforehand, unless `seed` says so.
+
+    Other versions and other kinds of machines round otherwise. What was made elsewhere is compared
+    to rounding, and losses to what a last bit of the instances makes of them here; some are always
+    rolled out, because the hashes of instances that are drawn again say nothing there.
+    """
+    run = Finished(
+        config,
+        experiment,
+        Split.draw(experiment.problem, config.sizes, config.seed),
+        read_plan(folder.plan_path),
+        folder.load("sample", Sampled),
+        folder.load("certify", Certified),
+        Certificate.load(folder.certificate_path),
+        elsewhere=made_elsewhere(folder),
+    )
+    return checks_of(run, rerun, seed)
+
+
+def made_elsewhere(folder: RunFolder) -> bool:
+    """Whether nothing in a folder was computed by these versions on such a machine."""
+    return provenance() not in folder.status().get("made_with", {}).get("environments", [])
+
+
+def checks_of(run: Finished, rerun: int = 0, seed: int | None = None) -> list[Check]:
+    """The same for a certificate that was read already."""
+    plan = _planned_again(run)
+    if run.elsewhere and _agrees(run.plan, plan, run.rounding):
+        # To rounding this is the plan; what follows from it is compared to the last digits.
+        plan = run.plan
+    shapes = _shapes(run, plan)
+    checks = [_same_plan(run, plan), shapes]
+    if not shapes.stands:
+        # Nothing can be computed from evidence that does not belong to the plan.
+        return checks
+    again = paper_posterior(plan, run.prior, run.found.evidence)
+    rebuilt = issue(run.config.name, plan, run.rule(again.mode), again, run.split)
+    checks += [
+        _same_posterior(run.found, again, run.elsewhere),
+        *_facts(run, rebuilt),
+        *_statements(run.issued, rebuilt, run.elsewhere),
+        _thresholds(run),
+    ]
+    if run.elsewhere:
+        # Hashes of instances that are drawn again say nothing: what rules do on them does.
+        rerun = max(rerun, _FEW)
+    if rerun > 0:
+        checks.append(_rerun(run, plan, again.mode, rerun, seed))
+    return checks
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan as it lies there, not its copy: verification is about the file that people see."""
+    return from_plain(Plan, read_json(path), "plan")
+
+
+def _planned_again(run: Finished) -> Plan:
+    config, experiment, split = run.config, run.experiment, run.split
+    task = config.task(experiment)
+    return plan_run(
+        config.certify, task, experiment, run.prior, split.prior, split.train.size, run.spent
+    )
+
+
+def _agrees(stored: Plan, again: Plan, rounding: float) -> bool:
+    """Only the numbers of claims come from instances; all else follows from what is stored."""
+    bare = [to_plain(dataclasses.replace(plan, claims=())) for plan in (stored, again)]
+    claims = [to_plain(plan.claims) for plan in (stored, again)]
+    return agree(bare[0], bare[1], 1e-12) and agree(claims[0], claims[1], rounding)
+
+
+def _same_plan(run: Finished, plan: Plan) -> Check:
+    """The stored plan is the one that could be made before the train set was opened."""
+    same = to_json(run.plan) == to_json(plan) and run.found.plan_sha256 == plan.sha256
+    reason = "is not the one that the configuration and the prior set give"
+    return Check("the plan, and its budget", same, "" if same else reason)
+
+
+def _shapes(run: Finished, plan: Plan) -> Check:
+    """The evidence has the form that the plan asks for."""
+    samples, size = len(run.prior.hypers), plan.train_size
+    hits, opponents = plan.hits, len(plan.opponents)
+    evidence = run.found.evidence
+    wanted = {
+        "losses": (samples, size, len(plan.iterations)),
+        "thresholds": (size,),
+        "hits": (samples, size, hits),
+        "opponent_losses": (opponents, size),
+        "opponent_hits": (opponents, size, hits),
+        "statistics": (samples, size, len(plan.statistics)),
+    }
+    wrong = [name for name, shape in wanted.items() if getattr(evidence, name).shape != shape]
+    reason = f"{', '.join(wrong)} do not have the plan's shape" if wrong else ""
+    return Check("the evidence belongs to the plan", not wrong, reason)
+
+
+def _same_posterior(found: Certified, again: Certified, elsewhere: bool) -> Check:
+    def same(name: str) -> bool:
+        one, other = getattr(found, name), getattr(again, name)
+        if not elsewhere or np.asarray(one).dtype.kind != "f" or np.shape(one) != np.shape(other):
+            return np.array_equal(one, other)
+        # Logarithms of weights near 1 are what is left of a difference.
+        least = 1e-9 if name.startswith("log_") else 0.0
+        return np.allclose(one, other, 1e-9, least, equal_nan=True)
+
+    wrong = [field.name for field in dataclasses.fields(Certified) if not same(field.name)]
+    reason = f"{', '.join(wrong)} do not follow from the evidence" if wrong else ""
+    return Check("posterior, deployed rule and the paper's bound", not wrong, reason)
+
+
+_FACTS = {
+    "schema": "the schema's version",
+    "problem": "the problem's name",
+    "horizon": "the horizon",
+    "epsilon": "epsilon",
+    "ledger": "the ledger",
+    "deployed_sample": "which sample is deployed",
+    "solver_sha256": "the deployed rule's weights",
+    "plan_sha256": "the plan's hash",
+    "evidence_sha256": "the evidence (train losses)",
+    "data_sha256": "the data sets",
+    "sizes": "the sizes of the data sets",
+}
+
+
+def _facts(run: Finished, rebuilt: Certificate) -> list[Check]:
+    same = {name: getattr(run.issued, name) == getattr(rebuilt, name) for name in _FACTS}
+    if run.elsewhere:
+        same["data_sha256"] |= _same_data(run, rebuilt)
+    reason = "not what the certificate was issued for"
+    return [
+        Check(words, same[name], "" if same[name] else reason) for name, words in _FACTS.items()
+    ]
+
+
+def _same_data(run: Finished, rebuilt: Certificate) -> bool:
+    """Drawn again, instances have other last bits: what is known of them says if they are the same.
+
+    The goal on every train instance is compared elsewhere; those of the prior set are here, by
+    their goals and by where the deployed rule ends on them.
+    """
+    issued, again = run.issued.data_sha256, rebuilt.data_sha256
+    kept = run.split.train.seed is None or isinstance(run.experiment.problem, StockedProblem)
+    if issued.keys() != again.keys() or (kept and issued["train"] != again["train"]):
+        return False
+    task, prior = run.config.task(run.experiment), run.split.prior
+    here, known = task.thresholds(prior), run.prior.prior_thresholds
+    if here.shape != known.shape or not np.allclose(here, known, run.rounding, 0):
+        return False
+
+    def ends(rule: Rule, data: DataSet) -> np.ndarray:
+        return task.observe(rule, data, (task.horizon,), ()).losses
+
+    rule = run.rule(run.found.mode)
+    nudged = [ends(*other) for other in _nudged(rule, prior)]
+    stored = run.prior.prior_losses[run.found.mode][:, None]
+    return bool(explained(ends(rule, prior), stored, nudged, _losses(run, known)).all())
+
+
+def _nudged(rule: AnyRule, data: DataSet) -> list[tuple[AnyRule, TrainSet]]:
+    """A rule and instances as other machines may see them."""
+    return [
+        (nudged_rule(rule, turn), StreamedTrainSet(Nudged(data, turn))) for turn in range(NUDGES)
+    ]
+
+
+def _losses(run: Finished, goals: Float[np.ndarray, " instance"]) -> Kind:
+    return losses_kind(run.plan.bounded, _PRECISION[run.experiment.problem.precision], goals)
+
+
+def _statements(issued: Certificate, rebuilt: Certificate, elsewhere: bool) -> list[Check]:
+    expected = {statement.name: statement for statement in rebuilt.statements}
+    checks = [
+        _same_statement(statement, expected.pop(statement.name, None), elsewhere)
+        for statement in issued.statements
+    ]
+    missing = [Check(f"statement: {name}", False, "is missing") for name in expected]
+    return checks + missing
+
+
+def _same_statement(issued: Statement, rebuilt: Statement | None, elsewhere: bool) -> Check:
+    name = f"statement: {issued.name}"
+    if rebuilt is None:
+        return Check(name, False, "is not in the plan, or there twice")
+    for field in dataclasses.fields(Statement):
+        found, wanted = getattr(issued, field.name), getattr(rebuilt, field.name)
+        # As text, because lists and tuples are the same there.
+        near = elsewhere and agree(to_plain(found), to_plain(wanted), 1e-9)
+        if not near and to_json({"": found}) != to_json({"": wanted}):
+            shown = f"{found!r}, recomputed {wanted!r}" if field.name != "details" else "other"
+            return Check(name, False, f"{field.name} is {shown}")
+    return Check(name, True)
+
+
+def _thresholds(run: Finished) -> Check:
+    again = run.config.task(run.experiment).thresholds(run.split.train)
+    good = np.allclose(again, run.found.thresholds, rtol=run.rounding, atol=0)
+    return Check("the goal on every train instance", bool(good), "" if good else "differs")
+
+
+def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | None) -> Check:
+    """Roll random instances of the train set out again and compare.
+
+    Where the same bits are expected all are rolled out: the same batch rounds in the same way.
+    """
+    seed = secrets.randbits(32) if seed is None else seed
+    train, found = run.split.train, run.found
+    number = min(number, train.size)
+    chosen = np.sort(np.random.default_rng(seed).choice(train.size, number, replace=False))
+    rows = chosen if run.elsewhere else np.arange(train.size)
+    stored = Seen(found.losses[deployed], found.hits[deployed], found.statistics[deployed])
+    bad = _differing(run, plan, run.rule(deployed), plan.iterations, stored, rows, deployed)
+    race = (plan.horizon, race_length(plan.horizon, found.hits))
+    opponents = choose_opponents(run.config.certify, run.experiment)
+    for i, name in enumerate(plan.opponents):
+        nothing = np.zeros((train.size, 0))  # statistics are our rule's alone
+        theirs = Seen(found.opponent_losses[i][:, None], found.opponent_hits[i], nothing)
+        bad |= _differing(run, plan, opponents[name], race, theirs, rows)
+    name = f"{len(chosen)} instances rolled out again (chosen by seed {seed})"
+    wrong = np.intersect1d(rows[bad], chosen)
+    if not wrong.size:
+        return Check(name, True)
+    return Check(name, False, f"{wrong.size} differ from what is stored, first {wrong[0]}")
+
+
+def _differing(
+    run: Finished,
+    plan: Plan,
+    rule: Rule,
+    at: tuple[int, ...],
+    stored: Seen,
+    rows: Int[np.ndarray, " row"],
+    sample: int | None = None,
+) -> Bool[np.ndarray, " row"]:
+    """On which instances a rule, or a sample, does something else than what is stored of it."""
+    task = run.config.task(run.experiment)
+    # All samples of the group round as they did; elsewhere nothing does.
+    hypers = None if sample is None or run.elsewhere else run.prior.hypers
+
+    def roll_out(rule: Rule, data: DataSet) -> Seen:
+        work = task.work(rule, data, at, plan.hit_tolerances, hypers, to_goal=plan.hits_goal)
+        seen = observe_all(work, sample=0 if hypers is None else sample or 0)
+        return Seen(*(t[:, : s.shape[1]] for t, s in zip(seen, stored, strict=True)))
+
+    data = _some(run, rows) if run.elsewhere else run.split.train
+    here = roll_out(rule, data)
+    then = Seen(*(table[rows] for table in stored))
+    nudged = [roll_out(*other) for other in _nudged(rule, data)] if run.elsewhere else []
+    goals = run.found.thresholds[rows]
+
+    def tables(seen: Seen) -> tuple[np.ndarray, ...]:
+        # Where it ends is what is certified first of all.
+        ends = reached(seen.losses[:, -1], goals)[:, None].astype(float)
+        return seen.losses, seen.statistics, ends
+
+    kinds = (_losses(run, goals), STATISTICS, EXACT if at == plan.iterations else None)
+    others = list(zip(*(tables(seen) for seen in nudged), strict=True)) or [()] * len(kinds)
+    good = explained_hits(here.hits, then.hits, [seen.hits for seen in nudged]).all(axis=1)
+    for one, other, beside, kind in zip(tables(here), tables(then), others, kinds, strict=True):
+        if kind is not None:
+            good &= explained(one, other, beside, kind).all(axis=1)
+    return np.logical_not(good)
+
+
+def _some(run: Finished, rows: Int[np.ndarray, " row"]) -> TrainSet:
+    """Some instances of the train set."""
+    with working_precision(run.experiment.problem):
+        parts = [run.split.train.part(int(row), int(row) + 1) for row in rows]
+        return TrainSet(jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts))

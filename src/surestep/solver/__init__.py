@@ -1,0 +1,1 @@
+"""A trained rule in use."""

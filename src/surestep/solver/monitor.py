@@ -1,0 +1,98 @@
+"""A monitor for after deployment: is the certified failure probability still credible?
+
+Fed with the outcome of *every* live instance, it bets against the certificate. While failures are
+no more probable than certified, its wealth is a non-negative supermartingale from 1, so it reaches
+`1 / delta` with probability `delta` at most, however long it runs (Ville's inequality).
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surestep.base.errors import ConfigurationError, RunFolderError, SurestepError
+from surestep.storage.files import read_json, write_text
+from surestep.storage.records import from_plain, to_json
+
+# Shares of the largest bet that cannot ruin: cautious ones notice small shifts late, bold ones
+# large shifts soon. The wealth is the average over all of them.
+_BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Monitor:
+    """What has been seen, and how much it speaks against the certificate.
+
+    `failure` is the certified failure probability, `delta` the probability of a false alarm in
+    all time. Outcomes are 1 for a failure and 0 for a success, or shares of the goal in [0, 1].
+    It must be fed every outcome: leaving out successes makes it cry wolf, leaving out failures
+    makes it blind.
+    """
+
+    failure: float
+    delta: float = 0.01
+    seen: int = 0
+    failures: float = 0.0
+    log_wealths: tuple[float, ...] = (0.0,) * len(_BETS)
+    highest: float = 0.0
+    """The logarithm of the largest wealth so far."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.failure < 1:
+            raise ConfigurationError(
+                f"the certified failure probability must lie strictly between 0 and 1, "
+                f"not {self.failure}"
+            )
+        if not 0 < self.delta < 1:
+            raise ConfigurationError(f"delta must lie strictly between 0 and 1, not {self.delta}")
+        if len(self.log_wealths) != len(_BETS):
+            raise ConfigurationError(f"a monitor has {len(_BETS)} wealths")
+
+    def fed(self, outcomes: Any) -> "Monitor":
+        """The monitor after one more outcome, or several in the order they came."""
+        values = np.atleast_1d(np.asarray(outcomes, np.float64))
+        if values.ndim != 1 or not np.all((values >= 0) & (values <= 1)):
+            raise ConfigurationError("outcomes must be numbers from 0 to 1")
+        bets = np.array(_BETS)[:, None] / self.failure
+        path = np.array(self.log_wealths)[:, None] + np.cumsum(
+            np.log1p(bets * (values - self.failure)), axis=1
+        )
+        if values.size == 0:
+            return self
+        together = np.logaddexp.reduce(path, axis=0) - np.log(len(_BETS))
+        return dataclasses.replace(
+            self,
+            seen=self.seen + values.size,
+            failures=self.failures + float(values.sum()),
+            log_wealths=tuple(float(v) for v in path[:, -1]),
+            highest=max(self.highest, float(together.max())),
+        )
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the certificate has become incredible; once raised, it stays."""
+        return self.highest >= -np.log(self.delta)
+
+    def __str__(self) -> str:
+        state = (
+            f"ALARM: the certified failure probability {self.failure:g} is no longer credible"
+            if self.alarm
+            else f"no reason to doubt the certified failure probability {self.failure:g}"
+        )
+        return (
+            f"{state} ({self.failures:g} failures in {self.seen} outcomes, evidence "
+            f"{np.exp(min(self.highest, 700)):.3g} of {1 / self.delta:.3g})"
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the monitor's state."""
+        write_text(path, to_json(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "Monitor":
+        """Go on from a saved state."""
+        try:
+            return from_plain(cls, read_json(path), path.name)
+        except SurestepError as error:
+            raise RunFolderError(f"{path} is no monitor's state: {error}") from error

@@ -1,0 +1,78 @@
+"""What a solver hands back: points, losses, how instances ended, and whether it is certified."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+
+from surestep.problem.base import Point
+from surestep.rollout.loop import Status
+from surestep.solver.monitor import Monitor
+
+
+@dataclasses.dataclass(frozen=True)
+class Coverage:
+    """Whether the certificate speaks about a call; true or false as a condition.
+
+    It is decided by how the solver was called, never by how the losses came out.
+    """
+
+    reasons: tuple[str, ...] = ()
+    """Why it does not; empty if it does."""
+
+    def __bool__(self) -> bool:
+        return not self.reasons
+
+    def __str__(self) -> str:
+        return "covered" if self else "not covered: " + "; ".join(self.reasons)
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """Solved instances. Arrays have one entry an instance (`solve_one`: they are single numbers).
+
+    Everything is NumPy, so the process's JAX precision does not matter.
+    """
+
+    x: Point
+    """The last points, in the form that the problem's loss takes."""
+    loss: np.ndarray
+    """The losses there; infinity where a rollout diverged."""
+    start_loss: np.ndarray
+    """The losses before the first iteration; where a start was learned, the losses there."""
+    iterations: np.ndarray
+    gradients: np.ndarray
+    """Gradient evaluations."""
+    status: np.ndarray
+    """How each instance ended, as numbers of `surestep.rollout.loop.Status`."""
+    covered: Coverage
+    sample: np.ndarray | None = None
+    """With the policy `posterior`: which of the posterior's samples each instance was given."""
+    monitor: Monitor | None = None
+    """The monitor that was given: fed, if the certificate covers the call, else as it was."""
+    monitor_note: str = ""
+    """What was done with the monitor."""
+
+    @property
+    def messages(self) -> list[str]:
+        """How every instance ended, in words."""
+        rows = zip(
+            *(np.atleast_1d(a) for a in (self.status, self.iterations, self.loss)), strict=True
+        )
+        return [
+            f"instance {i}: {Status(int(status)).message} "
+            f"({int(made)} iterations, loss {float(loss):.4g})"
+            for i, (status, made, loss) in enumerate(rows)
+        ]
+
+    @property
+    def failed(self) -> np.ndarray:
+        """The numbers of the instances that diverged."""
+        return np.flatnonzero(np.atleast_1d(self.status) == Status.DIVERGED)
+
+    def __str__(self) -> str:
+        ends = Counter(Status(int(status)) for status in np.atleast_1d(self.status))
+        lines = [f"{number} of {ends.total()}: {end.message}" for end, number in ends.most_common()]
+        lines += [self.messages[i] for i in self.failed[:5]]
+        lines.append(str(self.covered))
+        return "\n".join(lines + ([self.monitor_note] if self.monitor_note else []))

@@ -1,0 +1,1 @@
+"""Files: how they are read and written with care, and the folder of a run."""

@@ -1,0 +1,110 @@
+"""An experiment: a problem with its learned rule, its teacher and its opponents."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from surestep.base.errors import ConfigurationError, unknown
+from surestep.problem.base import Point, Problem, Theta
+from surestep.rollout.loop import Measure, Statistic
+from surestep.rules.base import Rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracies:
+    """What counts as solved when solvers are timed: so close to a reference, or below a loss."""
+
+    values: tuple[float, ...]
+    reference: Callable[[Theta], Float[np.ndarray, " instance"]] | None = None
+    """Losses of stacked instances that accuracies are counted from; without it, from 0."""
+    above: str = ""
+    """What the reference is, in words: "the minimum"."""
+    relative: bool = False
+    """Whether accuracies are shares of the reference: 0.01 is one percent above it."""
+
+    def references(self, thetas: Theta, size: int) -> Float[np.ndarray, " instance"]:
+        """The loss that every instance's accuracies are counted from."""
+        if self.reference is None:
+            return np.zeros(size)
+        return np.asarray(self.reference(thetas), np.float64)
+
+    def targets(
+        self, references: Float[np.ndarray, " instance"]
+    ) -> Float[np.ndarray, "accuracy instance"]:
+        """The losses that count as accurate, for every instance's reference."""
+        unit = references if self.relative else np.ones_like(references)
+        return references + np.asarray(self.values)[:, None] * unit
+
+
+class External(Protocol):
+    """A solver of another library, which is not a rule: it is called once and stops by itself."""
+
+    def __call__(self, theta: Theta, target: float, accuracy: float) -> Point:
+        """Bring the loss of an instance (NumPy arrays) below `target`, and return the point.
+
+        The target is `accuracy` above the instance's reference: solvers that bound their distance
+        to the minimum stop by that, others by the loss itself.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """All that a run needs beside numbers."""
+
+    problem: Problem
+    create_rule: Callable[[Array], Rule]
+    """Makes the rule to be learned, with random weights."""
+    teacher: Rule | None
+    """The classical rule that is imitated first, if the learned one needs that."""
+    baselines: Mapping[str, Rule]
+    """Classical rules to compare with, by name; the first is the paper's."""
+    accuracies: Accuracies
+    """When solvers are timed: how far."""
+    statistics: Mapping[str, Statistic] = dataclasses.field(default_factory=dict)
+    """Numbers between 0 and 1, computed from a rollout, whose means are certified too."""
+    measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
+    """What else is shown over the iterations on the test set; the first is drawn."""
+    minima: Callable[[Theta], Float[np.ndarray, " instance"]] | None = None
+    """The least losses of stacked instances, by a solver that can be trusted; for training."""
+    informed: Callable[[Rule], Mapping[str, Rule]] | None = None
+    """Classical rules that are given what was learned (a start, a metric), from the deployed
+    rule; they are evaluated beside the baselines."""
+    external: Mapping[str, External] = dataclasses.field(default_factory=dict)
+    """Solvers of other libraries that are timed beside the rules, by name."""
+    shifts: Mapping[str, Problem] = dataclasses.field(default_factory=dict)
+    """Other distributions to show the learned rule on, by name; only their `sample` is used."""
+    pool: str = ""
+    """What instances are made from, if they are drawn from a stock of data; certificates say."""
+    goal_second_moment: float | None = None
+    """A bound on the second moment of the goal's threshold, if one is known for sure."""
+
+    def chosen(self, names: Iterable[str]) -> dict[str, Rule]:
+        """The baselines of these names; `optax:adam(learning_rate=0.01)` is one of Optax's."""
+        return {name: self._baseline(name) for name in names}
+
+    def _baseline(self, name: str) -> Rule:
+        if name in self.baselines:
+            return self.baselines[name]
+        if name.startswith("optax:"):
+            from surestep.rules.optax_rule import parse_rule  # noqa: PLC0415
+
+            return parse_rule(name)
+        raise ConfigurationError(unknown("baseline", name, tuple(self.baselines)))
+
+    def validate(self) -> None:
+        """Refuse accuracies that no loss could be below, and two solvers of one name."""
+        values = self.accuracies.values
+        if not values or not all(value > 0 and math.isfinite(value) for value in values):
+            raise ConfigurationError(
+                f"an experiment needs at least one accuracy, and positive ones, not {values}"
+            )
+        for name in self.external:
+            if name in self.baselines:
+                raise ConfigurationError(
+                    f"a baseline and an external solver are both called {name!r}: rename one"
+                )

@@ -1,0 +1,129 @@
+"""The task: which problem is to be learned, for how long, and what counts as success."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from surestep.base.keys import named_key
+from surestep.problem.base import Problem, instance
+from surestep.problem.datasets import DataSet, PriorSet, ValidationSet
+from surestep.problem.draw import working_precision
+from surestep.problem.goal import Goal, reached, thresholds
+from surestep.rollout.loop import Statistic, losses_at
+from surestep.rollout.tiles import Seen, Work, observe_all, require_sound
+from surestep.rules.base import Rule
+from surestep.train.constraint import Constraint, SuccessEstimate, estimate_success
+from surestep.train.trajectory import Material, TrainingSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What every stage of a run has in common."""
+
+    problem: Problem
+    goal: Goal
+    constraint: Constraint
+    horizon: int
+    """After how many iterations the goal must be reached (the paper's n_train)."""
+    block: int
+    """How many instances are iterated side by side."""
+    statistics: Mapping[str, Statistic] = dataclasses.field(default_factory=dict)
+    """What else of a rollout is certified, by name."""
+    training: TrainingSettings = TrainingSettings()
+    """What training makes small."""
+    abreast: int = 1
+    """How many samples of a prior are rolled out by one program."""
+
+    def material(self, data: PriorSet) -> Material:
+        """The prior set, made ready for training."""
+        return Material.of(self.training, data)
+
+    def thresholds(self, data: DataSet) -> Float[np.ndarray, " instance"]:
+        """The goal's threshold on every instance of a set."""
+        return self._thresholds(self.goal, data)
+
+    def _thresholds(self, goal: Goal, data: DataSet) -> Float[np.ndarray, " instance"]:
+        with working_precision(self.problem):
+            found = [
+                np.asarray(thresholds(goal, self.problem, part, self.block), np.float64)
+                for part in data.parts()
+            ]
+        return np.concatenate(found)
+
+    def losses(
+        self, rule: Rule, data: DataSet, at: tuple[int, ...] | None = None
+    ) -> Float[np.ndarray, "instance iteration"]:
+        """The losses of a rule on every instance, by default at the horizon alone."""
+        with working_precision(self.problem):
+            at = at or (self.horizon,)
+            losses = losses_at(rule, self.problem, data.thetas, at, self.block)
+            found = np.asarray(losses, np.float64)
+        require_sound(self.problem, data, found)
+        return found
+
+    def work(
+        self,
+        rule: Rule,
+        data: DataSet,
+        at: tuple[int, ...],
+        tolerances: tuple[float, ...],
+        hypers: Float[np.ndarray, "sample d"] | None = None,
+        name: str = "",
+        to_goal: bool = False,
+    ) -> Work:
+        """Rollouts of a rule, or of one with several hypers, on every instance of a set.
+
+        With `to_goal` the last column of hits is that of every instance's own goal.
+        """
+        goal = self.goal if to_goal else None
+        sizes = (self.block, self.abreast)
+        statistics = self.statistics
+        return Work(
+            self.problem, rule, hypers, data, at, tolerances, goal, statistics, *sizes, name
+        )
+
+    def observe(
+        self,
+        rule: Rule,
+        data: DataSet,
+        at: tuple[int, ...],
+        tolerances: tuple[float, ...],
+        to_goal: bool = False,
+    ) -> Seen:
+        """Losses at some iterations, gradient evaluations to first hits, the user's statistics.
+
+        With `to_goal` the last column of hits is that of every instance's own goal.
+        """
+        return observe_all(self.work(rule, data, at, tolerances, to_goal=to_goal))
+
+    def start_losses(self, data: DataSet) -> Float[np.ndarray, " instance"]:
+        """The losses that every rollout starts from."""
+        return self._thresholds(Goal(scale=1.0, exponent=1.0), data)
+
+    def success(self, rule: Rule, data: ValidationSet, *name: str | int) -> SuccessEstimate:
+        """Estimate a rule's success probability from instances drawn without replacement.
+
+        The name decides the order in which the instances are drawn, and nothing else.
+        """
+        return estimate_success(self._outcomes(rule, data, *name), self.constraint)
+
+    def _outcomes(
+        self, rule: Rule, data: ValidationSet, seed: str | int, *name: str | int
+    ) -> Iterator[Bool[np.ndarray, " block"]]:
+        with working_precision(self.problem):
+            key = named_key(int(seed), "success", *name)
+            order = np.asarray(jax.random.permutation(key, data.size))
+        threshold = self.thresholds(data)
+        # Few enough to stop early, of one size so that one program serves all blocks.
+        block = min(64, data.size)
+        for first in range(0, data.size, block):
+            chosen = order[first : first + block]
+            padded = np.concatenate([chosen, np.repeat(chosen[-1:], block - len(chosen))])
+            with working_precision(self.problem):
+                thetas = instance(data.thetas, jnp.asarray(padded))
+            losses = self.losses(rule, type(data)(thetas))[:, 0]
+            yield reached(losses, threshold[padded])[: len(chosen)]

@@ -1,0 +1,283 @@
+"""The audit: certificates are false as rarely as they say, and lies are found."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from support.tiny import changed
+from surestep.base.errors import ConfigurationError
+from surestep.bounds import budget, uniform
+from surestep.bounds.kl import binomial_upper
+from surestep.bounds.uniform import (
+    Form,
+    bet,
+    most_above,
+    posterior_upper,
+    quantile_uppers,
+    sample_uppers,
+)
+from surestep.certify.audit import (
+    FAMILIES,
+    AuditFamily,
+    Outcome,
+    audit,
+    bernoulli_failures,
+    honest,
+    taken,
+    violations,
+)
+from surestep.certify.claims import Claim, values
+from surestep.certify.statements import Basis, rigorous_statements
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_statement_is_false_more_often_than_its_epsilon(name):
+    outcomes = audit(FAMILIES[name](), repeats=2000)
+    assert violations(outcomes) == []
+    certain = {"missing the goal", "losses over iterations", "all jointly"}
+    more = {"sooner", "better"} if name == "negative minima" else {"sublevel"}
+    assert {o.statement for o in outcomes} >= certain | more
+    assert all(o.repeats == 2000 for o in outcomes)
+    # The bounds say something: they are not trivially true.
+    assert sum(o.false for o in outcomes) > 0
+
+
+def same_chance(samples=200):
+    """Many samples that all fail with the same probability: the luckiest looks best."""
+    family = bernoulli_failures(samples, 0.1)
+    random = np.random.default_rng(5)
+    failed = random.random((samples, 4000)) < 0.2
+    losses = family.table.losses.copy()
+    good, bad = 0.5 ** np.array([0, 5, 10]), np.array([1.0, np.inf, np.inf])
+    losses[:] = np.where(failed[:, :, None], bad, good)
+    table = changed(family.table, losses=losses, hits=np.where(failed, np.inf, 3.0)[:, :, None])
+    return changed(family, table=table, log_prior=np.zeros(samples))
+
+
+LUCKY = same_chance()
+
+
+def luckiest(evidence):
+    final = evidence.losses[:, :, -1]
+    return int(np.argmin(np.sum(final > evidence.thresholds, axis=1)))
+
+
+def flat(plan):
+    """A plan whose prior spreads evenly over all samples."""
+    return changed(plan, log_prior=tuple(np.full(len(plan.log_prior), -np.log(200)).tolist()))
+
+
+def deploy_luckiest(family, plan, evidence):
+    """Deploys what did best on the train set, which an honest prior has paid for."""
+    deployed = luckiest(evidence)
+    posterior = np.full(len(evidence.losses), -np.inf)
+    posterior[deployed] = 0.0
+    return (
+        rigorous_statements(Basis(flat(plan), evidence, posterior, deployed)),
+        posterior,
+        deployed,
+    )
+
+
+def caught(outcomes, name):
+    return name in {o.statement for o in violations(outcomes)}
+
+
+def test_choosing_the_luckiest_is_paid_for_by_the_prior():
+    outcomes = audit(LUCKY, repeats=300, certifier=deploy_luckiest)
+    assert violations(outcomes) == []
+
+
+def test_an_unnormalised_prior_is_caught(monkeypatch):
+    monkeypatch.setattr(uniform, "normalised", lambda w: np.asarray(w) - np.max(w))
+    outcomes = audit(LUCKY, repeats=300, certifier=deploy_luckiest)
+    assert caught(outcomes, "missing the goal")
+    assert caught(outcomes, "all jointly")
+
+
+def test_a_prior_chosen_by_the_train_set_is_caught():
+    def lie(family, plan, evidence):
+        deployed = luckiest(evidence)
+        betting = bet(np.zeros(len(evidence.losses)), deployed, 0.999)
+        cheating = changed(plan, log_prior=tuple(betting.tolist()))
+        basis = Basis(cheating, evidence, betting, deployed)
+        return rigorous_statements(basis), betting, deployed
+
+    assert caught(audit(LUCKY, repeats=300, certifier=lie), "missing the goal")
+
+
+def test_instances_counted_twice_are_caught():
+    def lie(family, plan, evidence):
+        twice = taken(evidence, np.tile(np.arange(plan.train_size), 2))
+        return honest(family, changed(plan, train_size=2 * plan.train_size), twice)
+
+    single = one_sample()
+    outcomes = audit(single, repeats=1000, certifier=lie)
+    assert caught(outcomes, "missing the goal")
+    assert violations(audit(single, repeats=1000)) == []
+
+
+def one_sample():
+    family = bernoulli_failures(1, 0.3)
+    return changed(family, log_prior=np.zeros(1))
+
+
+def test_one_epsilon_spent_on_several_statements_is_caught(monkeypatch):
+    """Ten statements about independent opponents, each given the whole of epsilon."""
+    family = one_sample()
+    random = np.random.default_rng(3)
+    hits = np.where(random.random((10, 4000)) < 0.4, 2.0, 4.0)[:, :, None]
+    family = changed(
+        family,
+        table=changed(
+            family.table,
+            hits=np.full((1, 4000, 1), 3.0),
+            opponent_hits=hits,
+            opponent_losses=np.ones((10, 4000)),
+        ),
+    )
+
+    class Ten(AuditFamily):
+        def plan(self, size, epsilon):
+            plan = AuditFamily.plan(self, size, epsilon)
+            names = tuple(f"opponent {i}" for i in range(10))
+            target = self.target
+            assert target is not None
+            claims = tuple(
+                Claim(f"faster than {n}", "faster", "binomial", tolerances=(target,), opponent=n)
+                for n in names
+            )
+            shares = budget.divide(epsilon, {c.name: 1.0 for c in claims}).shares
+            return changed(plan, claims=claims, opponents=names, shares=shares)
+
+    ten = Ten(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)})
+    assert violations(audit(ten, repeats=500)) == []
+    monkeypatch.setattr(budget.Ledger, "of", lambda ledger, name: ledger.epsilon)
+
+    def lie(family, plan, evidence):
+        return honest(family, plan, evidence)
+
+    assert caught(audit(ten, repeats=500, certifier=lie), "all jointly")
+
+
+def test_a_success_probability_from_the_set_that_chose_is_caught():
+    random = np.random.default_rng(8)
+
+    def lie(family, plan, evidence):
+        """Selects on a validation set and bounds the success from the very same set."""
+        statements, posterior, deployed = deploy_luckiest(family, plan, evidence)
+        validation = family.draw(random, plan.train_size)
+        deployed = luckiest(validation)
+        misses = values(Claim("", "goal", "binomial"), plan, validation)[0, deployed].sum()
+        bound = float(
+            binomial_upper(int(misses), plan.train_size, plan.ledger.of("missing the goal"))
+        )
+        changed_goal = dataclasses.replace(statements[0], value=bound, posterior_value=1.0)
+        return [changed_goal, *statements[1:]], posterior, deployed
+
+    assert caught(audit(LUCKY, repeats=300, certifier=lie), "missing the goal")
+
+
+def test_a_violation_is_a_matter_of_numbers():
+    def outcome(false):
+        return Outcome("f", "s", false, 1000, 0.1, 0.0)
+
+    assert violations([outcome(100)]) == []
+    assert violations([outcome(160)]) == [outcome(160)]
+
+
+def test_forms_agree_on_what_they_bound():
+    means = np.array([[0.0, 0.1, 1.0]])
+    log_prior = np.log([0.5, 0.3, 0.2])
+    exact = sample_uppers(means, 10, log_prior, 0.1, "binomial")
+    chernoff = sample_uppers(means, 10, log_prior, 0.1, "chernoff")
+    kl = sample_uppers(means, 10, log_prior, 0.1, "pac-bayes-kl")
+    rounding = 1e-9
+    assert np.all(means <= exact)
+    assert np.all(exact <= chernoff + rounding)
+    assert np.all(chernoff <= kl + rounding)
+    # The lighter the prior weight, the looser the bound.
+    lighter = sample_uppers(np.zeros((1, 3)), 10, log_prior, 0.1, "binomial")[0]
+    assert np.all(np.diff(lighter) > 0)
+    point = np.array([-np.inf, 0.0, -np.inf])
+    forms: dict[Form, np.ndarray] = {"binomial": exact, "chernoff": chernoff, "pac-bayes-kl": kl}
+    for form, uppers in forms.items():
+        found = posterior_upper(means, 10, log_prior, point, 0.1, form)
+        assert found == pytest.approx(uppers[:, 1])
+
+
+def test_weights_that_underflow_certify_nothing_and_break_nothing():
+    log_prior = np.array([0.0, -1e5])
+    forms: tuple[Form, ...] = ("binomial", "chernoff", "pac-bayes-kl")
+    for form in forms:
+        uppers = sample_uppers(np.zeros((1, 2)), 10, log_prior, 0.1, form)[0]
+        assert uppers[1] == pytest.approx(1.0)
+        assert uppers[0] < 1
+
+
+@pytest.mark.parametrize(("size", "share"), [(20, 0.5), (60, 0.8), (60, 0.95)])
+def test_certified_quantiles_are_false_as_rarely_as_they_say(size, share):
+    """Ties and a jump at the quantile itself, the hardest case, and a prior of two."""
+    random = np.random.default_rng(2)
+    epsilon, repeats, log_prior = 0.2, 4000, np.log([0.7, 0.3])
+    below = share - 1e-9
+    false = 0
+    for _ in range(repeats):
+        losses = np.where(random.random((2, size)) < below, 1.0, 2.0)
+        # A certified loss of 1 is a lie: fewer than `share` are that small.
+        false += np.any(quantile_uppers(losses, share, log_prior, epsilon) < 2)
+    assert false / repeats <= epsilon + 4 * np.sqrt(epsilon / repeats)
+    assert false > 0
+
+
+def test_quantiles_of_few_instances_or_light_weights_are_not_certified():
+    losses = np.arange(20.0)[None].repeat(2, axis=0)
+    found = quantile_uppers(losses, 0.5, np.array([0.0, -1e5]), 0.05)
+    assert np.isfinite(found[0])
+    assert np.isinf(found[1])
+    assert np.isinf(quantile_uppers(losses[:1, :3], 0.8, np.zeros(1), 0.05)[0])
+    # Infinite losses are the largest, no more.
+    losses[0, :2] = np.inf
+    assert np.isfinite(quantile_uppers(losses[:1], 0.5, np.zeros(1), 0.05)[0])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 300), st.floats(0.05, 0.95), st.floats(1e-6, 0.5))
+def test_the_count_above_a_quantile_is_the_largest_provable(size, share, level):
+    (count,) = most_above(size, share, (level,))
+    if count >= 0:
+        assert stats.binom.cdf(count, size, 1 - share) <= level
+    assert count + 1 == size or stats.binom.cdf(count + 1, size, 1 - share) > level * (1 - 1e-6)
+    assert most_above(size, share, (level / 2,))[0] <= count
+    assert most_above(2 * size, share, (level,))[0] / (2 * size) >= count / size - 1 / size
+
+
+def test_only_coin_flips_get_the_binomial_bound():
+    with pytest.raises(ConfigurationError, match="0 or 1"):
+        sample_uppers(np.array([[0.123]]), 10, np.zeros(1), 0.1, "binomial")
+
+
+def test_a_bet():
+    weights = np.exp(bet(np.log([0.2, 0.3, 0.5]), 1, 0.9))
+    assert weights == pytest.approx([0.02, 0.93, 0.05])
+    assert np.exp(bet(np.zeros(2), 0, 0.0)) == pytest.approx([0.5, 0.5])
+    with pytest.raises(ConfigurationError, match="stake"):
+        bet(np.zeros(2), 0, 1.0)
+
+
+def test_the_ledger_cannot_be_overspent():
+    ledger = budget.divide(0.05, {"a": 1.0, "b": 3.0})
+    assert ledger.of("b") == pytest.approx(0.0375)
+    assert ledger.left == pytest.approx(0)
+    with pytest.raises(ConfigurationError, match="is spent"):
+        ledger.spend("c", 0.01)
+    with pytest.raises(ConfigurationError, match="already"):
+        budget.Ledger(0.05).spend("a", 0.01).spend("a", 0.01)
+    with pytest.raises(ConfigurationError, match="nothing was paid"):
+        ledger.of("c")
+    with pytest.raises(ConfigurationError, match="positive weight"):
+        budget.divide(0.05, {"a": 0.0})

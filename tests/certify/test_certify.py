@@ -1,0 +1,482 @@
+"""From the train set's evidence to statements: formulas written out, rounding, refusals."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from support.tiny import (
+    CONFIG,
+    EXPERIMENT,
+    OPPONENTS,
+    PROBLEM,
+    SPLIT,
+    TASK,
+    changed,
+    located,
+    planned,
+)
+from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
+from surestep.bounds.budget import Share
+from surestep.bounds.kl import binomial_upper, mean_upper
+from surestep.certify.certificate import Certificate, percent, rounded_down, rounded_up, schema
+from surestep.certify.claims import Claim, Evidence, Plan, values
+from surestep.certify.gather import certify
+from surestep.certify.planning import (
+    CertifySettings,
+    favourite,
+    kept_iterations,
+    plan_certificate,
+    prior_lambdas,
+)
+from surestep.certify.statements import Basis, make_certificate, rigorous_statements
+from surestep.paper.quadratics import Quadratics, QuadraticsSettings
+from surestep.problem.datasets import TrainSet
+from surestep.rollout.loop import losses_at, rollout
+from surestep.rules import GradientDescent, HeavyBall
+from surestep.rules.base import hyper_of, solver_fingerprint, with_hyper
+from surestep.run.fresh import certify_rule
+from surestep.storage.records import from_plain, to_json
+from surestep.train.sample import sample
+
+RULE = located()
+PRIOR = sample(changed(CONFIG.sample, samples=4), TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
+PLAN = planned(PRIOR)
+FOUND = certify(PLAN, TASK, RULE, PRIOR, OPPONENTS, SPLIT.train)
+with jax.enable_x64(True):
+    DEPLOYED = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.mode]))
+DOCUMENT = make_certificate(
+    "tiny", PLAN, solver_fingerprint(DEPLOYED), FOUND, {"train": 64}, {"train": SPLIT.train.sha256}
+)
+N = SPLIT.train.size
+
+
+def statement(name):
+    return next(s for s in DOCUMENT.statements if s.name == name)
+
+
+def level(name):
+    """A claim's share of epsilon times the deployed sample's prior weight."""
+    return PLAN.ledger.of(name) * np.exp(PLAN.log_prior[FOUND.mode])
+
+
+def test_the_papers_bound_written_out():
+    g = np.array([float(0.5 * np.sum(np.asarray(b) ** 2)) for b in SPLIT.train.thetas.target])
+    np.testing.assert_allclose(FOUND.thresholds, g, rtol=1e-12)  # the tiny goal is the start's loss
+    losses = FOUND.losses[:, :, -1]
+    shifted = PRIOR.prior_risks - PRIOR.prior_risks.min()
+    log_prior = -shifted - np.log(np.sum(np.exp(-shifted)))
+    best = np.inf
+    for lam in PLAN.lambdas:
+        terms = []
+        for j in range(4):
+            p = PRIOR.probabilities[j]
+            inside = losses[j] <= g
+            risk = np.sum(losses[j][inside]) / N / p
+            moment = np.sum(g[inside] ** 2) / N / p**2 / N
+            terms.append(log_prior[j] - lam * risk - lam**2 / 2 * moment)
+        # Far from the best lambda the exponentials underflow: take the largest one out.
+        kappa = max(terms) + np.log(np.sum(np.exp(np.array(terms) - max(terms))))
+        best = min(best, -(kappa - np.log(len(PLAN.lambdas) / 0.05)) / lam)
+    assert best == pytest.approx(FOUND.bound, rel=1e-9)
+    assert np.exp(FOUND.log_posterior).sum() == pytest.approx(1)
+
+
+def test_the_deployed_rule_has_a_paper_bound_of_its_own():
+    """A point mass is a posterior: its divergence is minus its log prior weight."""
+    j = FOUND.mode
+    price = np.log(len(PLAN.lambdas) / 0.05) - PRIOR.log_prior[j]
+    at = [
+        FOUND.risks[j] + price / lam + lam / 2 * FOUND.second_moments[j] / N for lam in PLAN.lambdas
+    ]
+    assert FOUND.point_bound == pytest.approx(min(at), rel=1e-12)
+    assert FOUND.point_bound >= FOUND.bound
+
+
+def test_the_goal_is_the_exact_binomial_bound_at_the_weighted_level():
+    misses = int(np.sum(~(FOUND.losses[FOUND.mode, :, -1] <= FOUND.thresholds)))
+    expected = stats.beta.ppf(1 - level("missing the goal"), misses + 1, N - misses)
+    assert statement("missing the goal").value == pytest.approx(expected, rel=1e-9)
+
+
+def test_means_are_chernoff_bounds_at_the_weighted_level():
+    final = FOUND.losses[FOUND.mode, :, -1]
+    ratio = np.mean(np.minimum(final / FOUND.thresholds, 1))
+    expected = mean_upper(float(ratio), N, level("share of the goal"))
+    assert statement("share of the goal").value == pytest.approx(float(expected), rel=1e-9)
+    c = next(claim.constant for claim in PLAN.claims if claim.kind == "clipped")
+    assert PRIOR.prior_thresholds.max() <= c <= 1.01 * PRIOR.prior_thresholds.max()
+    clipped = np.mean(np.minimum(final, c))
+    expected = c * mean_upper(float(clipped / c), N, level("loss, clipped"))
+    assert statement("loss, clipped").value == pytest.approx(float(expected), rel=1e-9)
+    assert statement("loss, clipped").value >= clipped
+
+
+def test_levels_hold_for_all_pairs_at_once():
+    claim = next(c for c in PLAN.claims if c.kind == "levels")
+    found = statement(claim.name).details
+    pairs = len(claim.iterations) * len(claim.tolerances)
+    for i, iteration in enumerate(claim.iterations):
+        losses = FOUND.losses[FOUND.mode, :, list(PLAN.iterations).index(iteration)]
+        for j, tolerance in enumerate(claim.tolerances):
+            k = int(np.sum(losses > tolerance))
+            paid = level(claim.name) / 2 / pairs
+            expected = stats.beta.ppf(1 - paid, k + 1, N - k) if k < N else 1
+            assert found["above"][i][j] == pytest.approx(expected, rel=1e-9)
+    # First hits are read off the table.
+    for share in (0.5, 0.8):
+        for j in range(len(claim.tolerances)):
+            column = np.array(found["above"])[:, j]
+            first = [t for t, u in zip(claim.iterations, column, strict=True) if u <= 1 - share]
+            assert found["first_hits"][f"{share:g}"][j] == (first[0] if first else None)
+
+
+def test_quantiles_are_order_statistics_or_losses_of_the_plan():
+    claim = next(c for c in PLAN.claims if c.kind == "levels")
+    found = statement(claim.name)
+    last = len(claim.iterations) - 1
+    for share in claim.quantiles:
+        for i, iteration in enumerate(claim.iterations):
+            losses = np.sort(FOUND.losses[FOUND.mode, :, list(PLAN.iterations).index(iteration)])
+            part = 0.5 if i == last else 0.5 / last
+            paid = level(claim.name) / 2 / len(claim.quantiles) * part
+            # The smallest k for which k losses below the quantile are improbable enough.
+            k = next((k for k in range(N + 1) if stats.binom.sf(k - 1, N, share) <= paid), N + 1)
+            ranked = losses[k - 1] if k <= N else np.inf
+            row = np.array(found.details["above"][i])
+            read_off = np.min(np.array(claim.tolerances)[row <= 1 - share], initial=np.inf)
+            expected = min(ranked, read_off)
+            shown = found.details["quantiles"][f"{share:g}"][i]
+            assert shown == (expected if np.isfinite(expected) else None)
+    assert found.value == found.details["quantiles"]["0.8"][-1]
+    assert found.posterior_value >= found.value
+
+
+def test_the_sublevel_statement_uses_lower_bounds_and_the_declared_moment():
+    claim = next(c for c in PLAN.claims if c.kind == "sublevel")
+    assert claim.constant == EXPERIMENT.goal_second_moment
+    half, j = PLAN.ledger.of(claim.name) / 2, FOUND.mode
+    weight = np.exp(PLAN.log_prior[j])
+    misses = int(np.sum(~(FOUND.losses[j, :, -1] <= FOUND.thresholds)))
+    p = 1 - stats.beta.ppf(1 - half * weight, misses + 1, N - misses)
+    inside = FOUND.losses[j, :, -1] <= FOUND.thresholds
+    risk = np.sum(FOUND.losses[j, inside, -1]) / N / p
+    price = np.log(len(PLAN.lambdas) / half) - np.log(weight)
+    at = [risk + price / lam + lam / 2 * claim.constant / p**2 / N for lam in PLAN.lambdas]
+    assert statement(claim.name).value == pytest.approx(min(at), rel=1e-8)
+
+
+def test_paired_claims_compare_on_the_same_instances():
+    claim = next(c for c in PLAN.claims if c.kind == "faster")
+    tolerance = claim.tolerances[0]
+    rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.mode]))
+    slower = tied = 0
+    for i in range(N):
+        theta = SPLIT.train.thetas._replace(
+            diagonal=SPLIT.train.thetas.diagonal[i], target=SPLIT.train.thetas.target[i]
+        )
+        ours, theirs = np.inf, np.inf
+        for solver in (rule, OPPONENTS["heavy ball"]):
+            run = rollout(solver, PROBLEM, theta, TASK.horizon)
+            below = np.flatnonzero(np.asarray(run.losses) <= tolerance)
+            hit = float(run.gradients[below[0]]) if below.size else np.inf
+            ours, theirs = (hit, theirs) if solver is rule else (ours, hit)
+        slower += not (np.isfinite(ours) and ours <= theirs)
+        tied += bool(np.isfinite(ours) and ours == theirs)
+    expected = stats.beta.ppf(1 - level(claim.name), slower + 1, N - slower)
+    assert statement(claim.name).value == pytest.approx(expected, rel=1e-9)
+    assert statement(claim.name).details["ties_on_train_set"] == tied
+
+
+def test_the_advantage_is_a_lower_bound_in_powers_of_ten():
+    final, theirs = FOUND.losses[FOUND.mode, :, -1], FOUND.opponent_losses[0]
+    gained = np.clip(np.log10(theirs / final), -3, 3)
+    upper = mean_upper(float(np.mean(0.5 - gained / 6)), N, level("advantage over heavy ball"))
+    found = statement("advantage over heavy ball").value
+    assert found == pytest.approx(float(3 * (1 - 2 * upper)), rel=1e-9)
+    assert found <= gained.mean()
+
+
+def test_posterior_values_come_along():
+    for s in DOCUMENT.statements:
+        assert np.isfinite(s.posterior_value)
+
+
+def test_the_budget_adds_up_and_is_in_the_certificate():
+    assert sum(share.epsilon for share in DOCUMENT.ledger) == pytest.approx(0.05, rel=1e-12)
+    paid = {share.name: share.epsilon for share in DOCUMENT.ledger}
+    for s in DOCUMENT.statements:
+        assert s.epsilon == paid.get(s.name, 0.0)
+        assert s.rigorous == (s.name in paid)
+
+
+def test_the_plan_knows_nothing_of_the_train_set():
+    np.testing.assert_array_equal(prior_lambdas(CONFIG.certify, PRIOR, N), PLAN.lambdas)
+    assert PLAN.lambdas[0] < FOUND.lambda_ < PLAN.lambdas[-1]
+    assert np.argmax(PLAN.log_prior) == favourite(PRIOR)
+    assert np.exp(PLAN.log_prior).sum() == pytest.approx(1)
+    assert from_plain(Plan, json.loads(to_json(PLAN))) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [
+        # A miss (a loss of 10 where 2 was the goal) costs a power of ten in the mean ...
+        ([[1e-5, 10.0], [1.0, 1.0], [10**-1.1, 10**-1.1]], 2),
+        # ... and is forgiven where the rest is better by more.
+        ([[1e-7, 10.0], [1.0, 1.0], [10**-1.1, 10**-1.1]], 0),
+        ([[1e-9, np.inf], [1e-2, 1e-2]], 1),
+    ],
+)
+def test_the_favourite_ends_lowest_and_seldom_misses(losses, best):
+    few = changed(PRIOR, prior_losses=np.array(losses), prior_thresholds=np.array([2.0, 2.0]))
+    assert favourite(few) == best
+
+
+def test_the_losses_are_those_of_the_samples_on_the_train_set():
+    rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[2]))
+    expected = losses_at(rule, PROBLEM, SPLIT.train.thetas, PLAN.iterations, 7)
+    np.testing.assert_allclose(FOUND.losses[2], expected, rtol=1e-9)
+
+
+def test_infinite_losses_count_as_the_worst():
+    evidence = Evidence(
+        losses=np.array([[[np.inf], [0.0], [3.0]]]),
+        thresholds=np.array([2.0, 2.0, 2.0]),
+        hits=np.full((1, 3, 0), np.inf),
+        opponent_losses=np.array([[1.0, 1.0, np.inf]]),
+        opponent_hits=np.full((1, 3, 0), np.inf),
+        statistics=np.zeros((1, 3, 0)),
+    )
+    plan = changed(PLAN, iterations=(10,), claims=())
+    for kind, expected in [("goal", [1, 0, 1]), ("ratio", [1, 0, 1]), ("clipped", [1, 0, 0.75])]:
+        claim = Claim("x", kind, "chernoff", constant=4.0)  # pyright: ignore[reportArgumentType]
+        np.testing.assert_allclose(values(claim, plan, evidence)[0, 0], expected)
+    claim = Claim("x", "advantage", "chernoff", opponent="heavy ball")
+    np.testing.assert_allclose(values(claim, plan, evidence)[0, 0], [1, 0, 0])
+
+
+def progress_made(run):
+    return jnp.minimum(run.losses[-1] / run.losses[0], 1.0)
+
+
+def test_a_users_own_statistic_is_certified_like_any_other():
+    task = changed(TASK, statistics={"share of the first loss": progress_made})
+    plan = plan_certificate(
+        CONFIG.certify, TASK.horizon, PRIOR, TASK.start_losses(SPLIT.prior), N, [], None,
+        statistics=["share of the first loss"],
+    )  # fmt: skip
+    found = certify(plan, task, RULE, PRIOR, {}, SPLIT.train)
+    document = make_certificate("tiny", plan, "", found, {"train": N}, {})
+    own = next(s for s in document.statements if s.name == "share of the first loss")
+    losses = found.losses[found.mode]
+    mean = float(np.mean(np.minimum(losses[:, -1] / losses[:, 0], 1)))
+    weighted = plan.ledger.of(own.name) * np.exp(plan.log_prior[found.mode])
+    assert own.value == pytest.approx(float(mean_upper(mean, N, weighted)), rel=1e-6)
+    wild = changed(TASK, statistics={"share of the first loss": lambda run: run.losses[0]})
+    with pytest.raises(ProblemError, match="must lie between 0 and 1"):
+        certify(plan, wild, RULE, PRIOR, {}, SPLIT.train)
+    with pytest.raises(ConfigurationError, match="other statistics"):
+        certify(plan, TASK, RULE, PRIOR, {}, SPLIT.train)
+
+
+def test_the_second_moment_of_the_goal_is_exact():
+    problem = Quadratics.create(QuadraticsSettings(dimension=5), 0)
+    targets = np.asarray(surestep_targets(problem, 200_000))
+    start = 0.5 * np.sum(targets**2, axis=1)
+    for exponent in (0.0, 0.5, 1.0):
+        goal = changed(CONFIG.goal, scale=1.3, exponent=exponent)
+        expected = np.mean((1.3 * start**exponent) ** 2)
+        assert problem.goal_second_moment(goal) == pytest.approx(expected, rel=0.02)
+    assert problem.goal_second_moment(changed(CONFIG.goal, exponent=0.75)) is None
+
+
+def surestep_targets(problem, number):
+    normal = np.random.default_rng(0).normal(size=(number, 5))
+    return np.asarray(problem.mean) + normal @ np.asarray(problem.mixing)
+
+
+def test_kept_iterations():
+    assert kept_iterations(350, 35) == tuple(range(0, 351, 10))
+    assert kept_iterations(10, 36) == tuple(range(11))
+    assert kept_iterations(7, 1) == (0, 7)
+
+
+def test_the_certificate_speaks_plainly_and_names_its_estimates(tmp_path):
+    text = str(DOCUMENT)
+    assert "With confidence 95% all of these hold at once" in text
+    assert "reaches the goal within 10 iterations with probability at least 0.9" in text
+    assert "not a guarantee" in text and "estimates in place of" in text
+    assert "opened after the plan was fixed" in text
+    path = tmp_path / "certificate.json"
+    DOCUMENT.save(path)
+    assert Certificate.load(path) == DOCUMENT
+
+
+def test_a_certificate_that_is_no_certificate_is_refused(tmp_path):
+    path = tmp_path / "certificate.json"
+    path.write_text("{")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        Certificate.load(path)
+    DOCUMENT.save(path)
+    plain = json.loads(path.read_text())
+    plain["horizon"] = "ten"
+    path.write_text(json.dumps(plain))
+    with pytest.raises(RunFolderError, match=r"horizon should be of type int, not 'ten'"):
+        Certificate.load(path)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [
+        (0.05, "95%"),
+        (0.001, "99.9%"),
+        (0.005, "99.5%"),
+        (1e-6, "99.9999%"),
+        (1e-15, "99.99999999%"),
+    ],
+)
+def test_confidence_is_not_rounded_to_certainty(epsilon, shown):
+    assert percent(1 - epsilon) == shown
+
+
+@given(st.floats(1e-12, 1e12))
+def test_printed_bounds_are_rounded_to_the_safe_side(value):
+    assert value * (1 - 1e-12) <= float(rounded_up(value)) <= value * (1 + 2e-3)
+    assert value * (1 + 1e-12) >= float(rounded_down(value)) >= value * (1 - 2e-3)
+
+
+def test_a_loss_that_goes_negative_is_refused():
+    """It may start out positive: only the certified losses show it."""
+
+    class Sinking(Quadratics):
+        def loss(self, x, theta):
+            return super().loss(x, theta) - 20.0
+
+    sinking = Sinking.create(CONFIG.problem, CONFIG.family_seed)
+    with pytest.raises(ProblemError, match=r"fell to -.* of the TrainSet"):
+        certify(PLAN, changed(TASK, problem=sinking), RULE, PRIOR, OPPONENTS, SPLIT.train)
+
+
+def test_a_solvers_hash_knows_its_kind_and_every_number():
+    rules = [RULE, with_hyper(RULE, 2 * hyper_of(RULE)), *EXPERIMENT.baselines.values()]
+    rules += [HeavyBall(0.1, 0.2), HeavyBall(0.1, 0.3), GradientDescent(0.1)]
+    assert len({solver_fingerprint(rule) for rule in rules}) == len(rules)
+    assert solver_fingerprint(HeavyBall(0.1, 0.2)) == solver_fingerprint(HeavyBall(0.1, 0.2))
+
+
+def tables(losses, **changes):
+    """Evidence of samples with constant losses on four instances, and a plan for it."""
+    losses = np.asarray(losses, float)[:, None, None] * np.ones((1, 4, 1))
+    evidence = Evidence(
+        losses=losses,
+        thresholds=np.ones(4),
+        hits=np.zeros((len(losses), 4, 0)),
+        opponent_losses=np.zeros((0, 4)),
+        opponent_hits=np.zeros((0, 4, 0)),
+        statistics=np.zeros((len(losses), 4, 0)),
+    )
+    claim = Claim("sublevel", "sublevel", "binomial", constant=1.0)
+    flat = tuple(np.full(len(losses), -np.log(len(losses))).tolist())
+    plan = changed(
+        PLAN, claims=(claim,), shares=(Share("sublevel", 0.05),), train_size=4, iterations=(10,),
+        log_prior=flat, lambdas=(0.5, 2.0), opponents=(), statistics=(), **changes,
+    )  # fmt: skip
+    return plan, evidence
+
+
+def test_the_sublevel_statement_speaks_of_the_certificates_posterior():
+    """Not of the one that would make it smallest: here all weight is on the worse sample."""
+    plan, evidence = tables([1e-3, 0.9])
+    worse = np.array([-np.inf, 0.0])
+    [found] = rigorous_statements(Basis(plan, evidence, worse, 1))
+    assert found.posterior_value == pytest.approx(found.value)
+    assert found.posterior_value >= 0.9
+
+
+def test_a_rule_that_always_misses_still_gets_a_certificate():
+    plan, evidence = tables([5.0, np.inf])
+    [found] = rigorous_statements(Basis(plan, evidence, np.zeros(2), 0))
+    assert np.isinf(found.value) and np.isinf(found.posterior_value)
+    assert "is certified: it is reached too rarely" in found.sentence
+    assert "Infinity" not in to_json(found)
+
+
+def test_goals_that_are_zero_or_infinite_count_as_they_should():
+    evidence = changed(
+        tables([0.0])[1],
+        losses=np.array([[[0.0], [1.0], [1.0], [np.inf]]]),
+        thresholds=np.array([0.0, 0.0, np.inf, np.inf]),
+    )
+    claim = Claim("ratio", "ratio", "chernoff")
+    np.testing.assert_array_equal(values(claim, PLAN, evidence)[0, 0], [0, 1, 1, 1])
+
+
+@pytest.mark.parametrize("size", [256, 300])
+def test_sets_of_a_block_and_more_are_certified_without_opponents_and_statistics(size):
+    train = TrainSet.draw(PROBLEM, size, 0)
+    losses, hits, statistics = TASK.observe(RULE, train, (0, 10), ())
+    assert (losses.shape, hits.shape, statistics.shape) == ((size, 2), (size, 0), (size, 0))
+
+
+def test_an_opponent_is_not_beaten_by_being_stopped_early():
+    """Our rule spends four gradients an iteration; the opponent's hit comes after the horizon."""
+
+    class Wasteful(GradientDescent):
+        def step(self, oracle, state):
+            oracle.spend(gradients=3)
+            return super().step(oracle, state)
+
+    fast, slow = Wasteful(1 / 100), GradientDescent(1 / 250)
+    document = certify_rule(
+        "wasteful", fast, TASK, {"slow": slow}, SPLIT.prior, SPLIT.train, CONFIG.certify
+    )
+    target = float(rounded_up(float(np.median(TASK.thresholds(SPLIT.prior))), 3))
+    horizon = 5 * TASK.horizon
+    _, mine, _ = TASK.observe(fast, SPLIT.train, (TASK.horizon,), (target,))
+    _, long, _ = TASK.observe(slow, SPLIT.train, (horizon,), (target,))
+    lost = int(np.sum(~(np.isfinite(mine) & (mine <= long))))
+    found = next(s for s in document.statements if s.name == "faster than slow")
+    share = found.epsilon
+    assert found.value == pytest.approx(float(binomial_upper(lost, N, share)), rel=1e-9)
+
+
+def test_two_claims_of_one_name_are_refused():
+    with pytest.raises(ConfigurationError, match="two claims are called 'missing the goal'"):
+        plan_certificate(
+            CONFIG.certify, TASK.horizon, PRIOR, TASK.start_losses(SPLIT.prior), N, [], None,
+            statistics=["missing the goal"],
+        )  # fmt: skip
+
+
+def test_a_plan_for_other_data_is_refused():
+    with pytest.raises(ConfigurationError, match="made for other data"):
+        certify(changed(PLAN, train_size=3), TASK, RULE, PRIOR, OPPONENTS, SPLIT.train)
+    with pytest.raises(ConfigurationError, match="other opponents"):
+        certify(PLAN, TASK, RULE, PRIOR, {}, SPLIT.train)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"epsilon": 0.0}, {"epsilon": 1.0}, {"lambdas": 0}, {"stake": 1.0}, {"levels": 0}]
+)
+def test_bad_settings_are_refused(changes):
+    with pytest.raises(ConfigurationError, match=r"certify\."):
+        changed(CertifySettings(), **changes).validate()
+
+
+def test_the_published_schema_is_the_certificates(tmp_path):
+    path = Path(__file__).parents[2] / "docs" / "certificate.schema.json"
+    assert path.read_text() == to_json(schema())
+    published = json.loads(path.read_text())
+    plain = json.loads(to_json(DOCUMENT))
+    jsonschema.validate(plain, published)
+    for broken in ({"horizon": "ten"}, {"more": 1}, {"statements": [{}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(plain | broken, published)

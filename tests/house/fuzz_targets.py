@@ -1,0 +1,185 @@
+"""Every loader of files that may be a stranger's, each with valid files to begin from."""
+
+import dataclasses
+import gzip
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import surestep
+from support.tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT
+from surestep import paper
+from surestep.auto.configure import Config, OwnSettings
+from surestep.base.keys import named_key
+from surestep.certify.certificate import SCHEMA, Certificate, Statement
+from surestep.certify.claims import Plan
+from surestep.evaluate.break_even import training_seconds
+from surestep.paper.digits import IdxFile, read_idx
+from surestep.problem.draw import working_precision
+from surestep.problem.goal import Goal
+from surestep.rules import Coordinatewise, GradientDescent, Safeguarded
+from surestep.run.fresh import Charge, read_arrays_of, read_charges
+from surestep.run.verify.run import read_plan
+from surestep.solver.monitor import Monitor
+from surestep.solver.solver import Solver
+from surestep.storage.checkpoint import FileCheckpoint
+from surestep.storage.mirrored import Kept
+from surestep.storage.records import to_json
+from surestep.storage.run_folder import RunFolder
+from surestep.train.constraint import Constraint
+from surestep.train.locate import Located
+from surestep.train.sample import Sampled
+
+IDX = IdxFile("few", (2, 3), hashlib.sha256(b"\0\0\x08\2\0\0\0\2\0\0\0\3abcdef").hexdigest())
+CHECKPOINT = {"x": np.arange(4.0), "n": np.array(3)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A file's name in a folder, what it may begin as, and the loader that is to survive it."""
+
+    file: str
+    kind: str
+    """`json`, `arrays`, `npz` or `bytes`: how mutations may take it apart."""
+    seeds: list[bytes]
+    load: Callable[[Path], Any]
+    """Takes the folder."""
+    weight: float
+    """Share of the inputs; loaders that compute get few."""
+
+
+def _prior() -> Sampled:
+    random = np.random.default_rng(0)
+    losses = random.uniform(size=(2, 5))
+    return Sampled.given(random.normal(size=(2, 3)), np.ones(2), losses, losses[0], np.zeros(2))
+
+
+def _plan() -> Plan:
+    from surestep.certify.planning import plan_certificate  # noqa: PLC0415
+
+    names = list(EXPERIMENT.baselines)[:1]
+    return plan_certificate(CONFIG.certify, 10, _prior(), np.ones(5), 64, names, 1.0)
+
+
+def _certificate() -> Certificate:
+    statement = Statement("goal", 0.1, 0.2, 0.95, 0.05, "With confidence 95%, so it is.", ["that"],
+                          [], {"above": [[0.1, 2.0], [3, 4]]})  # fmt: skip
+    estimate = dataclasses.replace(statement, name="paper", estimates=["the mean"])
+    ledger = list(_plan().shares)
+    hashes, sizes = {"prior": "0" * 64, "train": "1" * 64}, {"prior": 5, "train": 64}
+    return Certificate(SCHEMA, "bowl", 10, 0.05, ledger, 1, "a" * 64, "b" * 64, "c" * 64, hashes,
+                       sizes, [statement, estimate])  # fmt: skip
+
+
+def _written(write: Callable[[Path], Any], folder: Path, name: str) -> bytes:
+    write(folder)
+    return (folder / name).read_bytes()
+
+
+def _solver(folder: Path) -> list[bytes]:
+    with working_precision(PROBLEM):
+        learned = Coordinatewise.create(named_key(0, "fuzz"))
+    found = []
+    for rule in (GradientDescent(1e-3), learned, Safeguarded(learned, GradientDescent(1e-3))):
+        probes = jax.tree.map(lambda leaf: leaf[:4], SPLIT.prior.thetas)
+        solver = Solver(PROBLEM, rule, 10, Goal(1.0, 1.0), 4, None, None, probes)
+        solver.save(folder / "solver.safetensors")
+        found.append((folder / "solver.safetensors").read_bytes())
+    return found
+
+
+def _instances() -> list[bytes]:
+    found = []
+    for save in (np.savez, np.savez_compressed):
+        buffer = io.BytesIO()
+        few = jax.tree.map(lambda leaf: np.asarray(leaf)[:3], SPLIT.prior.thetas)
+        save(buffer, **few._asdict())
+        found.append(buffer.getvalue())
+    return found
+
+
+def _use_certificate(folder: Path) -> None:
+    found = Certificate.load(folder / "certificate.json")
+    str(found)
+    to_json(found)
+
+
+def _use_monitor(folder: Path) -> None:
+    found = Monitor.load(folder / "state.json")
+    str(found.fed([0.0, 1.0, 0.5]))
+    to_json(found)
+
+
+def _use_config(folder: Path) -> None:
+    paper.read_config(RunFolder(folder)).validate()
+
+
+def _use_status(folder: Path) -> None:
+    training_seconds(RunFolder(folder).status())
+
+
+def _use_result(folder: Path) -> None:
+    run = RunFolder(folder)
+    run.dataset("locate")
+    run.load("locate", Located)
+
+
+def _use_checkpoint(folder: Path) -> None:
+    FileCheckpoint(folder / "locate.partial.safetensors").load(CHECKPOINT)
+
+
+def _use_prior(folder: Path) -> None:
+    RunFolder(folder).load("sample", Sampled)
+
+
+def _use_idx(folder: Path) -> None:
+    read_idx(folder / "few.gz", IDX)
+
+
+def targets(folder: Path) -> dict[str, Target]:
+    """All of them; the valid files are made in a folder."""
+    run, facts = RunFolder(folder), Kept(folder / "facts.json")
+    own = Config("mine.py", "auto", OwnSettings((1.0,), "/mine.py:mine"), Goal(1.0, 1.0), horizon=5)
+    configs = [own, *(paper.preset(name, "tiny") for name in paper.NAMES)]
+    located = Located(np.arange(3.0), np.array([0.5, np.nan]), 2, Constraint().assess(60, 60),
+                      [Constraint().assess(1, 2)])  # fmt: skip
+    status = {"inputs": {"train": "ab"}, "locate": {"state": "done", "seconds": 1.5},
+              "made_with": {"environments": [{"jax": "1"}]}}  # fmt: skip
+    charges = {"charges": [Charge("run", 0.05, ["ab", "cd"]), Charge("1", 0.02, ["ef"])]}
+    checkpoint = FileCheckpoint(folder / "locate.partial.safetensors")
+    facts.write('{"steps": 1}')
+    facts.write('{"steps": 2}')
+    text = {
+        "config": (configs, "config.json", _use_config),
+        "status": ([status], "status.json", _use_status),
+        "plan": ([_plan()], "plan.json", lambda folder: read_plan(folder / "plan.json")),
+        "charges": ([charges], "charges.json", lambda folder: read_charges(RunFolder(folder))),
+        "certificate": ([_certificate()], "certificate.json", _use_certificate),
+        "monitor": ([Monitor(0.1)], "state.json", _use_monitor),
+    }
+    found = {
+        name: Target(file, "json", [to_json(seed).encode() for seed in seeds], load, 12.0)
+        for name, (seeds, file, load) in text.items()
+    }
+    result = _written(lambda f: run.save("locate", located), folder, "locate.safetensors")
+    prior = _written(lambda f: run.save("sample", _prior()), folder, "sample.safetensors")
+    state = _written(lambda f: checkpoint.save(CHECKPOINT), folder, checkpoint.path.name)
+    return found | {
+        "copy": Target(facts.copy.name, "bytes", [facts.copy.read_bytes()],
+                       lambda folder: Kept(folder / "facts.json").read(), 6.0),
+        "result": Target("locate.safetensors", "arrays", [result], _use_result, 6.0),
+        "prior": Target("sample.safetensors", "arrays", [prior], _use_prior, 6.0),
+        "checkpoint": Target(checkpoint.path.name, "arrays", [state],
+                             _use_checkpoint, 6.0),
+        "instances": Target("x.npz", "npz", _instances(),
+                            lambda folder: read_arrays_of(PROBLEM, folder / "x.npz"), 2.0),
+        "digits": Target("few.gz", "bytes", [gzip.compress(b"\0\0\x08\2\0\0\0\2\0\0\0\3abcdef")],
+                         _use_idx, 6.0),
+        "solver": Target("solver.safetensors", "arrays", _solver(folder),
+                         lambda folder: surestep.load(folder / "solver.safetensors", PROBLEM), 1.5),
+    }  # fmt: skip

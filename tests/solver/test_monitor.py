@@ -1,0 +1,80 @@
+"""The monitor after deployment, and the planner before it."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from surestep.base.errors import ConfigurationError
+from surestep.bounds.sizes import best_failure, needed_size
+from surestep.solver.monitor import Monitor
+
+
+def alarms(rate, failure, delta, runs, length, seed=0):
+    random = np.random.default_rng(seed)
+    return sum(Monitor(failure, delta).fed(random.random(length) < rate).alarm for _ in range(runs))
+
+
+def test_false_alarms_are_rare_however_long_it_runs():
+    """Failures exactly as frequent as certified: the hardest truth that still holds."""
+    raised = alarms(0.03, 0.03, 0.1, 400, 5000)
+    assert stats.binomtest(raised, 400, 0.1, "greater").pvalue > 1e-3
+
+
+def test_a_certificate_that_is_wrong_is_noticed():
+    assert alarms(0.10, 0.03, 0.01, 50, 1000) == 50
+    assert alarms(0.05, 0.03, 0.01, 50, 5000) >= 48
+
+
+def test_it_is_quiet_when_all_is_well():
+    assert alarms(0.01, 0.03, 0.01, 100, 5000) == 0
+
+
+def test_feeding_one_by_one_or_all_at_once_is_the_same(tmp_path):
+    outcomes = np.random.default_rng(1).random(300) < 0.06
+    whole = Monitor(0.03).fed(outcomes)
+    step = Monitor(0.03)
+    for number, outcome in enumerate(outcomes):
+        step = step.fed(outcome)
+        if number == 150:
+            step.save(tmp_path / "state.json")
+            step = Monitor.load(tmp_path / "state.json")
+    assert step.seen == whole.seen == 300
+    assert step.log_wealths == pytest.approx(whole.log_wealths, rel=1e-9)
+    assert step.highest == pytest.approx(whole.highest, rel=1e-9)
+
+
+def test_an_alarm_stays():
+    monitor = Monitor(0.01).fed(np.ones(20))
+    assert monitor.alarm
+    assert "ALARM" in str(monitor)
+    assert monitor.fed(np.zeros(100_000)).alarm
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(ConfigurationError, match="from 0 to 1"):
+        Monitor(0.1).fed([2.0])
+    with pytest.raises(ConfigurationError, match="from 0 to 1"):
+        Monitor(0.1).fed([np.nan])
+    with pytest.raises(ConfigurationError, match="strictly between"):
+        Monitor(0.0)
+    assert Monitor(0.1).fed([]) == Monitor(0.1)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.9, 0.01])
+def test_the_planner_finds_the_smallest_size(weight):
+    size = needed_size(0.01, 0.05, weight)
+    # Without failures the bound is 1 - level^(1/n).
+    assert size == int(np.ceil(np.log(0.05 * weight) / np.log(0.99)))
+    assert best_failure(size, 0.05, weight) <= 0.01 < best_failure(size - 1, 0.05, weight)
+
+
+def test_the_planner_reckons_with_failures():
+    size = needed_size(0.05, 0.05, 0.9, observed=0.02)
+    # From there on always, whatever rounding to whole failures does.
+    for larger in range(size, size + 500):
+        assert best_failure(larger, 0.05, 0.9, observed=0.02) <= 0.05
+    assert size > needed_size(0.05, 0.05, 0.9)
+    with pytest.raises(ConfigurationError, match="cannot be certified"):
+        needed_size(0.01, 0.05, 0.9, observed=0.02)
+    with pytest.raises(ConfigurationError, match="instances would be needed"):
+        needed_size(1e-9, 0.05, 1.0, limit=1000)

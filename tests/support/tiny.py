@@ -1,0 +1,64 @@
+"""A task small enough for tests, with everything that stages take."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from surestep import paper
+from surestep.base.keys import named_key
+from surestep.certify.planning import plan_certificate
+from surestep.problem.datasets import Split
+from surestep.problem.draw import working_precision
+from surestep.rollout.loop import BLOCK
+from surestep.rules.base import with_hyper
+from surestep.train.imitate import imitate
+from surestep.train.locate import locate
+from surestep.train.task import Task
+
+CONFIG = paper.preset("quadratics", "tiny")
+EXPERIMENT = paper.build(CONFIG)
+PROBLEM = EXPERIMENT.problem
+assert EXPERIMENT.teacher is not None
+TEACHER = EXPERIMENT.teacher
+OPPONENTS = {"heavy ball": EXPERIMENT.baselines["heavy ball"]}
+
+with working_precision(PROBLEM):
+    RULE = EXPERIMENT.create_rule(named_key(0, "rule"))
+    SPLIT = Split.draw(PROBLEM, CONFIG.sizes, 0)
+
+TASK = Task(PROBLEM, CONFIG.goal, CONFIG.constraint, CONFIG.horizon, BLOCK)
+
+
+def planned(prior, train=SPLIT.train, **changes):
+    """The plan for a prior, with heavy ball as the opponent."""
+    return plan_certificate(
+        changed(CONFIG.certify, **changes),
+        TASK.horizon,
+        prior,
+        TASK.start_losses(SPLIT.prior),
+        train.size,
+        list(OPPONENTS),
+        EXPERIMENT.goal_second_moment,
+    )
+
+
+def located():
+    """A rule that meets the tiny constraint: heavy ball is what imitation aims at."""
+    with working_precision(PROBLEM):
+        hyper = imitate(CONFIG.imitate, TASK, RULE, TEACHER, SPLIT.prior, 0).hyper
+        start = with_hyper(RULE, jax.numpy.asarray(hyper))
+        found = locate(CONFIG.locate, TASK, start, SPLIT.prior, SPLIT.validation, 0)
+        return with_hyper(RULE, jax.numpy.asarray(found.hyper))
+
+
+def changed(settings: Any, **changes: Any) -> Any:
+    return dataclasses.replace(settings, **changes)
+
+
+SMALL = changed(
+    CONFIG,
+    locate=changed(CONFIG.locate, steps=600, check_every=200),
+    sample=changed(CONFIG.sample, samples=3, burn_in=0, thinning=1),
+    evaluate=changed(CONFIG.evaluate, baselines=("heavy ball",), limit=20),
+)
