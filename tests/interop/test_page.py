@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from report.test_tables import FOUND
 
+from report.test_tables import FOUND
 from support import tiny
 from surestep.storage.files import write_text
 from surestep.storage.records import to_json
