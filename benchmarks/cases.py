@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.measure import Call
 from benchmarks.records import Temporary
 from surestep.base.keys import named_key
-from surestep.certify.claims import Plan
 from surestep.certify.gather import certify
+from surestep.certify.plan import Plan
 from surestep.certify.planning import CertifySettings, plan_certificate
 from surestep.certify.statements import make_certificate
 from surestep.evaluate.test_set import EvaluateSettings, evaluate
@@ -26,7 +26,7 @@ from surestep.paper.quadratics import Quadratics, QuadraticsSettings
 from surestep.problem.datasets import PriorSet, TestSet, TrainSet, ValidationSet
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
-from surestep.rollout.loop import losses_at
+from surestep.rollout.batched import losses_at
 from surestep.rules import Coordinatewise, HeavyBall
 from surestep.rules.base import Rule, hyper_of
 from surestep.solver.solver import Solver
@@ -199,7 +199,7 @@ def _certified(dimension: int, samples: int, instances: int, iterations: int) ->
     data = TrainSet.draw(mine.problem, instances, 0)
     plan = _planned(task, prior, instances)
     return Prepared(
-        lambda: certify(plan, task, mine.rule, prior, {}, data).losses,
+        lambda: certify(plan, task, mine.rule, prior, {}, data).evidence.losses,
         _rollouts(mine.rule, task, data),
     )
 

@@ -39,7 +39,7 @@ def observe_instances(instances: int) -> tuple[int, int]:
 
     def observe(size: int) -> None:
         data = TrainSet.draw(mine.problem, size, 0)
-        task.observe(mine.teacher, data, (task.horizon,), ())
+        task.observe(mine.teacher, data, task.watch((task.horizon,)))
 
     observe(SMALLEST)
     before = peak_memory()

@@ -187,7 +187,7 @@ def main() -> None:
         clock, recorder = Clock(), Recorder()
         learn(config, experiment, report=clock)
         learn(config, experiment, report=recorder)
-        print(f"\n{given}: {config.block} instances, {config.abreast} samples side by side")
+        print(f"\n{given}: {config.block} instances, {config.sample_block} samples a batch")
         print("| stage | clock | at work | " + " | ".join(k for k, _ in KINDS) + " | longest |")
         print("| --- |" + " ---: |" * (2 + len(KINDS)) + " --- |")
         for stage, found in recorder.profiles.items():

@@ -20,7 +20,7 @@ from surestep.paper import image, network, quadratics
 from surestep.problem.base import Problem, Theta, instance
 from surestep.problem.datasets import PriorSet
 from surestep.problem.draw import working_precision
-from surestep.rollout.loop import losses_at
+from surestep.rollout.batched import losses_at
 from surestep.rules import Convolutional, Coordinatewise, Preconditioned
 from surestep.rules.base import Rule, hyper_of
 from surestep.train.locate import LocateSettings

@@ -15,10 +15,10 @@ import numpy as np
 
 from surestep.base.machine import provenance
 from surestep.bounds.kl import binomial_upper
-from surestep.certify.audit import FAMILIES, _prior, _truth
-from surestep.certify.claims import BINARY, DECADES, values
-from surestep.certify.gather import paper_posterior
-from surestep.certify.statements import Basis, rigorous_statements
+from surestep.certify.audit import FAMILIES
+from surestep.certify.claims import LossLevels, LossWhereReached, Truth
+from surestep.certify.posterior import find_posterior
+from surestep.certify.statements import rigorous_statements
 
 EPSILON, REPEATS = 0.05, 20
 
@@ -26,39 +26,37 @@ EPSILON, REPEATS = 0.05, 20
 def textbook(claim, plan, evidence, deployed):
     """Clopper-Pearson (where values are 0 or 1) and Hoeffding, in the claim's own units."""
     share, size = plan.ledger.of(claim.name), plan.train_size
-    mean = values(claim, plan, evidence)[0, deployed].mean()
+    mean = claim.values(plan, evidence)[0, deployed].mean()
     exact = np.nan
-    if claim.kind in BINARY:
+    if claim.bound == "binomial":
         exact = float(binomial_upper(round(mean * size), size, share))
     hoeffding = min(mean + np.sqrt(np.log(1 / share) / (2 * size)), 1.0)
-    scale = claim.constant if claim.kind == "clipped" else 1.0
-    if claim.kind == "advantage":
-        return exact, DECADES * (1 - 2 * hoeffding)
-    return exact, scale * hoeffding
+    return exact, claim.number(hoeffding)
 
 
 def rows(family, size):
     plan = family.plan(size, EPSILON)
     random = np.random.default_rng(0)
-    collected = {claim.name: [] for claim in plan.claims if claim.kind != "levels"}
+    truth = Truth(plan, family.table, family.chances)
+    shown = [claim for claim in plan.claims if not isinstance(claim, LossLevels)]
+    exact_means = {claim.name: claim.exact(truth) for claim in shown}
+    collected = {claim.name: [] for claim in shown}
     for _ in range(REPEATS):
         evidence = family.draw(random, size)
-        found = paper_posterior(plan, _prior(family), evidence)
-        statements = rigorous_statements(Basis(plan, evidence, found.log_gibbs, found.mode))
+        found = find_posterior(plan, family.prior, evidence)
+        deployed = found.deployed_sample
+        statements = rigorous_statements(plan, evidence, found.log_posterior, deployed)
         for claim, statement in zip(plan.claims, statements, strict=True):
-            if claim.kind == "levels":
+            if isinstance(claim, LossLevels):
                 continue
-            truth = float(_truth(claim, plan, family)[0, found.mode])
-            if claim.kind == "clipped":
-                truth *= claim.constant
-            if claim.kind == "advantage":
-                truth = DECADES * (1 - 2 * truth)
-            paper, exact, hoeffding = np.nan, np.nan, np.nan
-            if claim.kind == "sublevel":
-                paper = found.point_bound
+            known = exact_means[claim.name]
+            if isinstance(claim, LossWhereReached):
+                row = (float(known[deployed]), statement.value, found.point_bound, np.nan, np.nan)
             else:
-                exact, hoeffding = textbook(claim, plan, evidence, found.mode)
-            collected[claim.name].append((truth, statement.value, paper, exact, hoeffding))
+                exact, hoeffding = textbook(claim, plan, evidence, deployed)
+                true = claim.number(float(known[0, deployed]))
+                row = (true, statement.value, np.nan, exact, hoeffding)
+            collected[claim.name].append(row)
     return {name: np.mean(found, axis=0) for name, found in collected.items()}
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from surestep.paper.quadratics import Quadratic, Quadratics
 from surestep.problem.base import instance
-from surestep.rollout.loop import losses_at
+from surestep.rollout.batched import losses_at
 from surestep.rules import Coordinatewise
 from surestep.rules.base import hyper_of, with_hyper
 from surestep.train.trajectory import follow, piece_objective, start_trajectory

@@ -27,11 +27,10 @@ from surestep.certify.audit import (
     audit,
     bernoulli_failures,
     honest,
-    taken,
     violations,
 )
-from surestep.certify.claims import Claim, values
-from surestep.certify.statements import Basis, rigorous_statements
+from surestep.certify.claims import Faster, GoalMissed
+from surestep.certify.statements import rigorous_statements
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -77,7 +76,7 @@ def deploy_luckiest(family, plan, evidence):
     posterior = np.full(len(evidence.losses), -np.inf)
     posterior[deployed] = 0.0
     return (
-        rigorous_statements(Basis(flat(plan), evidence, posterior, deployed)),
+        rigorous_statements(flat(plan), evidence, posterior, deployed),
         posterior,
         deployed,
     )
@@ -104,15 +103,15 @@ def test_a_prior_chosen_by_the_train_set_is_caught():
         deployed = luckiest(evidence)
         betting = bet(np.zeros(len(evidence.losses)), deployed, 0.999)
         cheating = changed(plan, log_prior=tuple(betting.tolist()))
-        basis = Basis(cheating, evidence, betting, deployed)
-        return rigorous_statements(basis), betting, deployed
+        statements = rigorous_statements(cheating, evidence, betting, deployed)
+        return statements, betting, deployed
 
     assert caught(audit(LUCKY, repeats=300, certifier=lie), "missing the goal")
 
 
 def test_instances_counted_twice_are_caught():
     def lie(family, plan, evidence):
-        twice = taken(evidence, np.tile(np.arange(plan.train_size), 2))
+        twice = evidence.on(np.tile(np.arange(plan.train_size), 2))
         return honest(family, changed(plan, train_size=2 * plan.train_size), twice)
 
     single = one_sample()
@@ -147,10 +146,7 @@ def test_one_epsilon_spent_on_several_statements_is_caught(monkeypatch):
             names = tuple(f"opponent {i}" for i in range(10))
             target = self.target
             assert target is not None
-            claims = tuple(
-                Claim(f"faster than {n}", "faster", "binomial", tolerances=(target,), opponent=n)
-                for n in names
-            )
+            claims = tuple(Faster(f"faster than {n}", n, target) for n in names)
             shares = budget.divide(epsilon, {c.name: 1.0 for c in claims}).shares
             return changed(plan, claims=claims, opponents=names, shares=shares)
 
@@ -172,7 +168,7 @@ def test_a_success_probability_from_the_set_that_chose_is_caught():
         statements, posterior, deployed = deploy_luckiest(family, plan, evidence)
         validation = family.draw(random, plan.train_size)
         deployed = luckiest(validation)
-        misses = values(Claim("", "goal", "binomial"), plan, validation)[0, deployed].sum()
+        misses = GoalMissed("").values(plan, validation)[0, deployed].sum()
         bound = float(
             binomial_upper(int(misses), plan.train_size, plan.ledger.of("missing the goal"))
         )

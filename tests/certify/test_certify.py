@@ -27,8 +27,16 @@ from surestep.base.errors import ConfigurationError, ProblemError, RunFolderErro
 from surestep.bounds.budget import Share
 from surestep.bounds.kl import binomial_upper, mean_upper
 from surestep.certify.certificate import Certificate, percent, rounded_down, rounded_up, schema
-from surestep.certify.claims import Claim, Evidence, Plan, values
+from surestep.certify.claims import (
+    Advantage,
+    ClippedLoss,
+    GoalMissed,
+    LossWhereReached,
+    ShareOfGoal,
+)
+from surestep.certify.evidence import Evidence
 from surestep.certify.gather import certify
+from surestep.certify.plan import Plan
 from surestep.certify.planning import (
     CertifySettings,
     favourite,
@@ -36,10 +44,11 @@ from surestep.certify.planning import (
     plan_certificate,
     prior_lambdas,
 )
-from surestep.certify.statements import Basis, make_certificate, rigorous_statements
+from surestep.certify.statements import make_certificate, rigorous_statements
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings
 from surestep.problem.datasets import TrainSet
-from surestep.rollout.loop import losses_at, rollout
+from surestep.rollout.batched import losses_at
+from surestep.rollout.loop import rollout
 from surestep.rules import GradientDescent, HeavyBall
 from surestep.rules.base import hyper_of, solver_fingerprint, with_hyper
 from surestep.run.fresh import certify_rule
@@ -51,7 +60,7 @@ PRIOR = sample(changed(CONFIG.sample, samples=4), TASK, RULE, SPLIT.prior, SPLIT
 PLAN = planned(PRIOR)
 FOUND = certify(PLAN, TASK, RULE, PRIOR, OPPONENTS, SPLIT.train)
 with jax.enable_x64(True):
-    DEPLOYED = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.mode]))
+    DEPLOYED = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.deployed_sample]))
 DOCUMENT = make_certificate(
     "tiny", PLAN, solver_fingerprint(DEPLOYED), FOUND, {"train": 64}, {"train": SPLIT.train.sha256}
 )
@@ -64,13 +73,15 @@ def statement(name):
 
 def level(name):
     """A claim's share of epsilon times the deployed sample's prior weight."""
-    return PLAN.ledger.of(name) * np.exp(PLAN.log_prior[FOUND.mode])
+    return PLAN.ledger.of(name) * np.exp(PLAN.log_prior[FOUND.deployed_sample])
 
 
 def test_the_papers_bound_written_out():
     g = np.array([float(0.5 * np.sum(np.asarray(b) ** 2)) for b in SPLIT.train.thetas.target])
-    np.testing.assert_allclose(FOUND.thresholds, g, rtol=1e-12)  # the tiny goal is the start's loss
-    losses = FOUND.losses[:, :, -1]
+    np.testing.assert_allclose(
+        FOUND.evidence.thresholds, g, rtol=1e-12
+    )  # the tiny goal is the start's loss
+    losses = FOUND.evidence.losses[:, :, -1]
     shifted = PRIOR.prior_risks - PRIOR.prior_risks.min()
     log_prior = -shifted - np.log(np.sum(np.exp(-shifted)))
     best = np.inf
@@ -91,7 +102,7 @@ def test_the_papers_bound_written_out():
 
 def test_the_deployed_rule_has_a_paper_bound_of_its_own():
     """A point mass is a posterior: its divergence is minus its log prior weight."""
-    j = FOUND.mode
+    j = FOUND.deployed_sample
     price = np.log(len(PLAN.lambdas) / 0.05) - PRIOR.log_prior[j]
     at = [
         FOUND.risks[j] + price / lam + lam / 2 * FOUND.second_moments[j] / N for lam in PLAN.lambdas
@@ -101,17 +112,19 @@ def test_the_deployed_rule_has_a_paper_bound_of_its_own():
 
 
 def test_the_goal_is_the_exact_binomial_bound_at_the_weighted_level():
-    misses = int(np.sum(~(FOUND.losses[FOUND.mode, :, -1] <= FOUND.thresholds)))
+    misses = int(
+        np.sum(~(FOUND.evidence.losses[FOUND.deployed_sample, :, -1] <= FOUND.evidence.thresholds))
+    )
     expected = stats.beta.ppf(1 - level("missing the goal"), misses + 1, N - misses)
     assert statement("missing the goal").value == pytest.approx(expected, rel=1e-9)
 
 
 def test_means_are_chernoff_bounds_at_the_weighted_level():
-    final = FOUND.losses[FOUND.mode, :, -1]
-    ratio = np.mean(np.minimum(final / FOUND.thresholds, 1))
+    final = FOUND.evidence.losses[FOUND.deployed_sample, :, -1]
+    ratio = np.mean(np.minimum(final / FOUND.evidence.thresholds, 1))
     expected = mean_upper(float(ratio), N, level("share of the goal"))
     assert statement("share of the goal").value == pytest.approx(float(expected), rel=1e-9)
-    c = next(claim.constant for claim in PLAN.claims if claim.kind == "clipped")
+    c = next(claim.largest for claim in PLAN.claims if claim.kind == "clipped")
     assert PRIOR.prior_thresholds.max() <= c <= 1.01 * PRIOR.prior_thresholds.max()
     clipped = np.mean(np.minimum(final, c))
     expected = c * mean_upper(float(clipped / c), N, level("loss, clipped"))
@@ -124,7 +137,9 @@ def test_levels_hold_for_all_pairs_at_once():
     found = statement(claim.name).details
     pairs = len(claim.iterations) * len(claim.tolerances)
     for i, iteration in enumerate(claim.iterations):
-        losses = FOUND.losses[FOUND.mode, :, list(PLAN.iterations).index(iteration)]
+        losses = FOUND.evidence.losses[
+            FOUND.deployed_sample, :, list(PLAN.iterations).index(iteration)
+        ]
         for j, tolerance in enumerate(claim.tolerances):
             k = int(np.sum(losses > tolerance))
             paid = level(claim.name) / 2 / pairs
@@ -144,7 +159,11 @@ def test_quantiles_are_order_statistics_or_losses_of_the_plan():
     last = len(claim.iterations) - 1
     for share in claim.quantiles:
         for i, iteration in enumerate(claim.iterations):
-            losses = np.sort(FOUND.losses[FOUND.mode, :, list(PLAN.iterations).index(iteration)])
+            losses = np.sort(
+                FOUND.evidence.losses[
+                    FOUND.deployed_sample, :, list(PLAN.iterations).index(iteration)
+                ]
+            )
             part = 0.5 if i == last else 0.5 / last
             paid = level(claim.name) / 2 / len(claim.quantiles) * part
             # The smallest k for which k losses below the quantile are improbable enough.
@@ -161,22 +180,22 @@ def test_quantiles_are_order_statistics_or_losses_of_the_plan():
 
 def test_the_sublevel_statement_uses_lower_bounds_and_the_declared_moment():
     claim = next(c for c in PLAN.claims if c.kind == "sublevel")
-    assert claim.constant == EXPERIMENT.goal_second_moment
-    half, j = PLAN.ledger.of(claim.name) / 2, FOUND.mode
+    assert claim.second_moment == EXPERIMENT.goal_second_moment
+    half, j = PLAN.ledger.of(claim.name) / 2, FOUND.deployed_sample
     weight = np.exp(PLAN.log_prior[j])
-    misses = int(np.sum(~(FOUND.losses[j, :, -1] <= FOUND.thresholds)))
+    misses = int(np.sum(~(FOUND.evidence.losses[j, :, -1] <= FOUND.evidence.thresholds)))
     p = 1 - stats.beta.ppf(1 - half * weight, misses + 1, N - misses)
-    inside = FOUND.losses[j, :, -1] <= FOUND.thresholds
-    risk = np.sum(FOUND.losses[j, inside, -1]) / N / p
+    inside = FOUND.evidence.losses[j, :, -1] <= FOUND.evidence.thresholds
+    risk = np.sum(FOUND.evidence.losses[j, inside, -1]) / N / p
     price = np.log(len(PLAN.lambdas) / half) - np.log(weight)
-    at = [risk + price / lam + lam / 2 * claim.constant / p**2 / N for lam in PLAN.lambdas]
+    at = [risk + price / lam + lam / 2 * claim.second_moment / p**2 / N for lam in PLAN.lambdas]
     assert statement(claim.name).value == pytest.approx(min(at), rel=1e-8)
 
 
 def test_paired_claims_compare_on_the_same_instances():
     claim = next(c for c in PLAN.claims if c.kind == "faster")
-    tolerance = claim.tolerances[0]
-    rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.mode]))
+    tolerance = claim.tolerance
+    rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.deployed_sample]))
     slower = tied = 0
     for i in range(N):
         theta = SPLIT.train.thetas._replace(
@@ -196,7 +215,10 @@ def test_paired_claims_compare_on_the_same_instances():
 
 
 def test_the_advantage_is_a_lower_bound_in_powers_of_ten():
-    final, theirs = FOUND.losses[FOUND.mode, :, -1], FOUND.opponent_losses[0]
+    final, theirs = (
+        FOUND.evidence.losses[FOUND.deployed_sample, :, -1],
+        FOUND.evidence.opponent_losses[0],
+    )
     gained = np.clip(np.log10(theirs / final), -3, 3)
     upper = mean_upper(float(np.mean(0.5 - gained / 6)), N, level("advantage over heavy ball"))
     found = statement("advantage over heavy ball").value
@@ -243,7 +265,7 @@ def test_the_favourite_ends_lowest_and_seldom_misses(losses, best):
 def test_the_losses_are_those_of_the_samples_on_the_train_set():
     rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[2]))
     expected = losses_at(rule, PROBLEM, SPLIT.train.thetas, PLAN.iterations, 7)
-    np.testing.assert_allclose(FOUND.losses[2], expected, rtol=1e-9)
+    np.testing.assert_allclose(FOUND.evidence.losses[2], expected, rtol=1e-9)
 
 
 def test_infinite_losses_count_as_the_worst():
@@ -256,11 +278,13 @@ def test_infinite_losses_count_as_the_worst():
         statistics=np.zeros((1, 3, 0)),
     )
     plan = changed(PLAN, iterations=(10,), claims=())
-    for kind, expected in [("goal", [1, 0, 1]), ("ratio", [1, 0, 1]), ("clipped", [1, 0, 0.75])]:
-        claim = Claim("x", kind, "chernoff", constant=4.0)  # pyright: ignore[reportArgumentType]
-        np.testing.assert_allclose(values(claim, plan, evidence)[0, 0], expected)
-    claim = Claim("x", "advantage", "chernoff", opponent="heavy ball")
-    np.testing.assert_allclose(values(claim, plan, evidence)[0, 0], [1, 0, 0])
+    for claim, expected in [
+        (GoalMissed("x"), [1, 0, 1]),
+        (ShareOfGoal("x"), [1, 0, 1]),
+        (ClippedLoss("x", 4.0), [1, 0, 0.75]),
+        (Advantage("x", "heavy ball"), [1, 0, 0]),
+    ]:
+        np.testing.assert_allclose(claim.values(plan, evidence)[0, 0], expected)
 
 
 def progress_made(run):
@@ -276,9 +300,9 @@ def test_a_users_own_statistic_is_certified_like_any_other():
     found = certify(plan, task, RULE, PRIOR, {}, SPLIT.train)
     document = make_certificate("tiny", plan, "", found, {"train": N}, {})
     own = next(s for s in document.statements if s.name == "share of the first loss")
-    losses = found.losses[found.mode]
+    losses = found.evidence.losses[found.deployed_sample]
     mean = float(np.mean(np.minimum(losses[:, -1] / losses[:, 0], 1)))
-    weighted = plan.ledger.of(own.name) * np.exp(plan.log_prior[found.mode])
+    weighted = plan.ledger.of(own.name) * np.exp(plan.log_prior[found.deployed_sample])
     assert own.value == pytest.approx(float(mean_upper(mean, N, weighted)), rel=1e-6)
     wild = changed(TASK, statistics={"share of the first loss": lambda run: run.losses[0]})
     with pytest.raises(ProblemError, match="must lie between 0 and 1"):
@@ -383,7 +407,7 @@ def tables(losses, **changes):
         opponent_hits=np.zeros((0, 4, 0)),
         statistics=np.zeros((len(losses), 4, 0)),
     )
-    claim = Claim("sublevel", "sublevel", "binomial", constant=1.0)
+    claim = LossWhereReached("sublevel", 1.0)
     flat = tuple(np.full(len(losses), -np.log(len(losses))).tolist())
     plan = changed(
         PLAN, claims=(claim,), shares=(Share("sublevel", 0.05),), train_size=4, iterations=(10,),
@@ -396,14 +420,14 @@ def test_the_sublevel_statement_speaks_of_the_certificates_posterior():
     """Not of the one that would make it smallest: here all weight is on the worse sample."""
     plan, evidence = tables([1e-3, 0.9])
     worse = np.array([-np.inf, 0.0])
-    [found] = rigorous_statements(Basis(plan, evidence, worse, 1))
+    [found] = rigorous_statements(plan, evidence, worse, 1)
     assert found.posterior_value == pytest.approx(found.value)
     assert found.posterior_value >= 0.9
 
 
 def test_a_rule_that_always_misses_still_gets_a_certificate():
     plan, evidence = tables([5.0, np.inf])
-    [found] = rigorous_statements(Basis(plan, evidence, np.zeros(2), 0))
+    [found] = rigorous_statements(plan, evidence, np.zeros(2), 0)
     assert np.isinf(found.value) and np.isinf(found.posterior_value)
     assert "is certified: it is reached too rarely" in found.sentence
     assert "Infinity" not in to_json(found)
@@ -415,15 +439,16 @@ def test_goals_that_are_zero_or_infinite_count_as_they_should():
         losses=np.array([[[0.0], [1.0], [1.0], [np.inf]]]),
         thresholds=np.array([0.0, 0.0, np.inf, np.inf]),
     )
-    claim = Claim("ratio", "ratio", "chernoff")
-    np.testing.assert_array_equal(values(claim, PLAN, evidence)[0, 0], [0, 1, 1, 1])
+    claim = ShareOfGoal("ratio")
+    np.testing.assert_array_equal(claim.values(PLAN, evidence)[0, 0], [0, 1, 1, 1])
 
 
 @pytest.mark.parametrize("size", [256, 300])
 def test_sets_of_a_block_and_more_are_certified_without_opponents_and_statistics(size):
     train = TrainSet.draw(PROBLEM, size, 0)
-    losses, hits, statistics = TASK.observe(RULE, train, (0, 10), ())
-    assert (losses.shape, hits.shape, statistics.shape) == ((size, 2), (size, 0), (size, 0))
+    seen = TASK.observe(RULE, train, TASK.watch((0, 10)))
+    shapes = (seen.losses.shape, seen.hits.shape, seen.statistics.shape)
+    assert shapes == ((size, 2), (size, 0), (size, 0))
 
 
 def test_an_opponent_is_not_beaten_by_being_stopped_early():
@@ -440,8 +465,8 @@ def test_an_opponent_is_not_beaten_by_being_stopped_early():
     )
     target = float(rounded_up(float(np.median(TASK.thresholds(SPLIT.prior))), 3))
     horizon = 5 * TASK.horizon
-    _, mine, _ = TASK.observe(fast, SPLIT.train, (TASK.horizon,), (target,))
-    _, long, _ = TASK.observe(slow, SPLIT.train, (horizon,), (target,))
+    mine = TASK.observe(fast, SPLIT.train, TASK.watch((TASK.horizon,), (target,))).hits
+    long = TASK.observe(slow, SPLIT.train, TASK.watch((horizon,), (target,))).hits
     lost = int(np.sum(~(np.isfinite(mine) & (mine <= long))))
     found = next(s for s in document.statements if s.name == "faster than slow")
     share = found.epsilon

@@ -184,7 +184,7 @@ def test_the_figure_shows_all_instances_and_the_bound(learned):
     total = next(line for line in times.lines if line.label.startswith("learned, 100"))
     assert total.y[-1] == pytest.approx(FOUND.seconds[0, 0].sum())
     assert [sum(bars.heights) for bars in histogram.bars] == [64, 64]
-    assert any(mark.x == learned.posterior.bound for mark in histogram.marks)
+    assert any(mark.x == learned.certified.bound for mark in histogram.marks)
     density = success.lines[0]
     assert np.trapezoid(density.y, density.x) == pytest.approx(1, abs=0.02)
 

@@ -17,7 +17,7 @@ from surestep import paper
 from surestep.auto.configure import Config, OwnSettings
 from surestep.base.keys import named_key
 from surestep.certify.certificate import SCHEMA, Certificate, Statement
-from surestep.certify.claims import Plan
+from surestep.certify.plan import Plan
 from surestep.evaluate.break_even import training_seconds
 from surestep.paper.digits import IdxFile, read_idx
 from surestep.problem.draw import working_precision

@@ -10,7 +10,8 @@ from surestep.base.keys import named_key
 from surestep.problem.base import instance
 from surestep.problem.draw import draw
 from surestep.problem.oracle import Oracle
-from surestep.rollout.loop import Status, rollout, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import Status, rollout
 from surestep.rules import Coordinatewise
 from surestep.rules.base import missing_needs, require_fit
 

@@ -17,15 +17,17 @@ from surestep.auto.choice import decrease_goal
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.certify.certificate import Certificate
-from surestep.certify.claims import Plan
-from surestep.certify.gather import Certified
+from surestep.certify.plan import Plan
+from surestep.certify.posterior import Certified
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem.base import Problem
 from surestep.problem.datasets import Split, SplitSizes
 from surestep.problem.draw import draw
 from surestep.problem.goal import Goal
 from surestep.report import write_report
-from surestep.rollout.loop import observe, rollout, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import rollout
+from surestep.rollout.observe import Watch, observe
 from surestep.rollout.rounding import close_losses
 from surestep.rules import Coordinatewise, GradientDescent, Safeguarded
 from surestep.rules.base import GradientRule, require_fit
@@ -121,7 +123,7 @@ def test_the_goal_is_a_decrease_from_the_start(opened):
     np.testing.assert_allclose(found.thresholds, start - 0.12 * steepness**2, rtol=1e-12)
     assert np.mean(found.thresholds < 0) > 0.5
     # The rule ends near minima that nobody told it, and nowhere below them.
-    above = found.losses[found.mode, :, -1] - least(theta)
+    above = found.losses[found.deployed_sample, :, -1] - least(theta)
     assert above.min() > -1e-12 and np.median(above) < 1e-2
 
 
@@ -132,15 +134,15 @@ def test_certified_probabilities_are_clopper_and_pearsons(opened):
     np.testing.assert_allclose(found.opponent_losses[0], theirs.losses[:, -1], rtol=1e-9)
     hits = np.argmax(np.asarray(theirs.losses) <= found.thresholds[:, None], axis=1)
     np.testing.assert_array_equal(found.opponent_hits[0, :, -1], 1 + hits)
-    ours = found.losses[found.mode, :, -1]
+    ours = found.losses[found.deployed_sample, :, -1]
     slack = next(c.constant for c in plan.claims if c.kind == "better")
     assert 0 < slack < 1e-3
     misses = {
         "missing the goal": ours > found.thresholds,
         "better than gradient descent": ours > found.opponent_losses[0] + slack,
-        "sooner than gradient descent": found.hits[found.mode, :, -1] > 1 + hits,
+        "sooner than gradient descent": found.hits[found.deployed_sample, :, -1] > 1 + hits,
     }
-    weight = float(np.exp(plan.log_prior[found.mode]))
+    weight = float(np.exp(plan.log_prior[found.deployed_sample]))
     for name, missed in misses.items():
         level, count = stated[name].epsilon * weight, int(missed.sum())
         expected = stats.beta.ppf(1 - level, count + 1, train.size - count)
@@ -244,5 +246,6 @@ def test_an_infinite_loss_reaches_no_goal_even_if_the_goal_is_infinite():
 
     thetas = draw(Overflowing(), 3, named_key(0, "data"))
     goal = Goal(1.0, 0.0, "decrease")
-    seen = observe(GradientDescent(1e-3), Overflowing(), thetas, (0, 2), jnp.zeros(0), (), 3, goal)
+    watch, levels = Watch((0, 2), goal=goal).compiled_for()
+    seen = observe(GradientDescent(1e-3), Overflowing(), thetas, watch, levels, 3)
     assert np.all(np.isinf(seen.losses)) and np.all(np.isinf(seen.hits))

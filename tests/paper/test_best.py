@@ -56,7 +56,7 @@ def test_minima_are_solved_once_and_no_rule_gets_below_them(finished):
     learned, folder = finished
     minima = folder.load("minima", Solved).minima
     np.testing.assert_allclose(minima, KNOWN(PRIOR.thetas), rtol=1e-12)
-    losses = CONFIG.task(EXPERIMENT).losses(learned.rule, PRIOR)[:, 0]
+    losses = CONFIG.task(EXPERIMENT).losses(learned.deployed, PRIOR)[:, 0]
     assert np.all(losses >= minima * (1 - 1e-9))
 
 
@@ -72,7 +72,7 @@ def test_the_winner_of_the_population_is_located(finished):
     located = folder.load("locate", Located)
     data = dataclasses.replace(PRIOR, minima=folder.load("minima", Solved).minima)
     before, after = (
-        merit(CONFIG.task(EXPERIMENT), with_hyper(learned.rule, jnp.asarray(hyper)), data)
+        merit(CONFIG.task(EXPERIMENT), with_hyper(learned.deployed, jnp.asarray(hyper)), data)
         for hyper in (chosen.hyper, located.hyper)
     )
     assert after <= before
@@ -80,7 +80,7 @@ def test_the_winner_of_the_population_is_located(finished):
 
 def test_the_deployed_rule_is_guarded_and_compared_with_those_told(finished):
     learned, _ = finished
-    assert isinstance(learned.rule, Safeguarded)
+    assert isinstance(learned.deployed, Safeguarded)
     assert "FISTA, told" in learned.evaluation.solvers
     assert np.all(np.diff(learned.evaluation.losses[0], axis=1) <= 0)
 
@@ -91,7 +91,7 @@ def test_its_certificate_stands_and_nothing_is_computed_twice(finished):
     before = folder.certificate_path.read_bytes()
     again = learn(CONFIG, EXPERIMENT, folder)
     assert folder.certificate_path.read_bytes() == before
-    np.testing.assert_array_equal(hyper_of(again.rule), hyper_of(learned.rule))
+    np.testing.assert_array_equal(hyper_of(again.deployed), hyper_of(learned.deployed))
 
 
 def test_the_populations_history_is_drawn_with_the_other_figures(finished):

@@ -23,7 +23,8 @@ from surestep.paper.photographs import Photographs
 from surestep.problem.draw import draw, working_precision
 from surestep.problem.goal import Goal
 from surestep.problem.oracle import Oracle
-from surestep.rollout.loop import losses_at, rollout
+from surestep.rollout.batched import losses_at
+from surestep.rollout.loop import rollout
 from surestep.rules import LBFGS, Nesterov, NesterovPerInstance, PrimalDual
 from surestep.rules.base import require_fit
 from surestep.storage.run_folder import RunFolder

@@ -22,7 +22,8 @@ from surestep.problem.draw import draw
 from surestep.problem.goal import Goal, thresholds
 from surestep.report import summary
 from surestep.report.figures import overview
-from surestep.rollout.loop import Status, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import Status
 from surestep.rules import ADMM, Fista, FistaWithRestart, ScaledFista
 from surestep.run.pipeline import learn
 from surestep.train.tuning import TuningSettings

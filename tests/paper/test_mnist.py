@@ -21,7 +21,7 @@ from surestep.problem.base import instance
 from surestep.problem.contract import check_problem
 from surestep.problem.datasets import Split, SplitSizes, TestSet, TrainSet
 from surestep.problem.draw import draw
-from surestep.rollout.loop import rollouts
+from surestep.rollout.batched import rollouts
 from surestep.rules import Adam
 from surestep.run.fresh import read_instances
 from surestep.run.pipeline import learn

@@ -15,7 +15,7 @@ from surestep.problem.contract import check_problem
 from surestep.problem.datasets import PriorSet, TestSet
 from surestep.problem.draw import draw
 from surestep.problem.goal import Goal
-from surestep.rollout.loop import losses_at
+from surestep.rollout.batched import losses_at
 from surestep.rules import LBFGS, Adam, GradientDescent, Preconditioned
 from surestep.run.pipeline import learn
 from surestep.train.tuning import TuningSettings

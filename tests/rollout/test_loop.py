@@ -10,16 +10,8 @@ from surestep.base.keys import named_key
 from surestep.problem.base import Problem, instance
 from surestep.problem.draw import draw
 from surestep.problem.oracle import Oracle
-from surestep.rollout.loop import (
-    Status,
-    advance,
-    begin,
-    losses_at,
-    reach,
-    reach_each,
-    rollout,
-    rollouts,
-)
+from surestep.rollout.batched import losses_at, reach_each, rollouts
+from surestep.rollout.loop import Status, advance, begin, reach, rollout
 from surestep.rules import Coordinatewise, GradientDescent, HeavyBall
 
 REGRESSION = PROBLEMS["regression"].problem

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from support.equal import assert_same
 from support.tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed, planned
 from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.base.keys import named_key
-from surestep.certify import statements
 from surestep.certify.certificate import Certificate
+from surestep.certify.claims import base as claims
 from surestep.certify.gather import certify
-from surestep.certify.statements import Basis, make_certificate, rigorous_statements
+from surestep.certify.statements import make_certificate, rigorous_statements
 from surestep.problem import datasets as split
 from surestep.problem.base import Problem
 from surestep.problem.datasets import (
@@ -32,8 +33,8 @@ from surestep.problem.draw import DrawnInChunks, draw
 from surestep.problem.form import as_instances
 from surestep.problem.streamed import ReadInChunks
 from surestep.rollout import tiles
-from surestep.rollout.loop import observe
-from surestep.rollout.tiles import Alone, Cuts, observe_all, room
+from surestep.rollout.observe import Observed, observe
+from surestep.rollout.tiles import Alone, Cuts, observe_all
 from surestep.rules.base import hyper_of, solver_fingerprint, with_hyper
 from surestep.run.fresh import OWN, certify_again, charge, read_charges, read_instances
 from surestep.storage.records import to_json
@@ -83,7 +84,8 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
     """Each tile has the bits of the plain program; the whole set's program may round otherwise."""
     train = TrainSet.draw(PROBLEM, SIZE, 3)
     plan = planned(prior, train)
-    work = short.work(RULE, train, plan.iterations, plan.hit_tolerances, prior.hypers)
+    watch = short.watch(plan.iterations, plan.hit_tolerances)
+    work = short.work(RULE, train, watch, prior.hypers)
     assert work.cuts == Cuts(SIZE, 31) and work.number == 6
     places = [work.place(tile) for tile in (1, 5)]
     assert places == [(slice(1, 2), slice(0, 31)), (slice(2, 3), slice(31, SIZE))]
@@ -93,7 +95,7 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
         [number], here = range(SIZE)[work.place(tile).samples], work.place(tile).instances
         padded = np.minimum(np.arange(here.start, here.start + 31), SIZE - 1)
         thetas = jax.tree.map(lambda leaf, chosen=padded: leaf[chosen], train.thetas)
-        others = (plan.iterations, jnp.array(plan.hit_tolerances), (), 16)
+        others = (*watch.compiled_for(), 16)
         rule = with_hyper(RULE, jnp.asarray(prior.hypers[number]))
         alone = observe(rule, PROBLEM, thetas, *others)
         known = here.stop - here.start
@@ -107,22 +109,20 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
     np.testing.assert_array_equal(observe_all(single).losses[:31], found[1].losses[0])
 
 
-@pytest.mark.parametrize("abreast", [2, 3, 7])
-def test_samples_abreast_are_what_each_is_alone(short, prior, abreast):
+@pytest.mark.parametrize("together", [2, 3, 7])
+def test_samples_of_a_batch_are_what_each_is_alone(short, prior, together):
     train = TrainSet.draw(PROBLEM, SIZE, 3)
     plan = planned(prior, train)
-    alone, together = (
-        changed(short, abreast=number).work(
-            RULE, train, plan.iterations, plan.hit_tolerances, prior.hypers
-        )
-        for number in (1, abreast)
+    watch = short.watch(plan.iterations, plan.hit_tolerances)
+    alone, batch = (
+        changed(short, sample_block=number).work(RULE, train, watch, prior.hypers)
+        for number in (1, together)
     )
-    assert together.number == 2 * -(-3 // min(abreast, 3))
-    seen, reference = room(together), room(alone)
-    for work, tables in ((together, seen), (alone, reference)):
+    assert batch.number == 2 * -(-3 // min(together, 3))
+    seen, reference = (Observed.room((3, SIZE), watch) for _ in range(2))
+    for work, tables in ((batch, seen), (alone, reference)):
         for tile, found in Alone().observe(work, range(work.number)):
-            for table, part in zip(tables, found, strict=True):
-                table[work.place(tile)] = part
+            tables.put(work.place(tile), found)
     np.testing.assert_allclose(seen.losses, reference.losses, rtol=1e-9)
     np.testing.assert_array_equal(seen.hits, reference.hits)
 
@@ -142,7 +142,7 @@ def test_a_contract_that_is_broken_far_into_a_set_is_reported_with_the_instance(
     train = TrainSet(jnp.arange(float(SIZE)))
     rule = OPPONENTS["heavy ball"]
     with pytest.raises(ProblemError, match="fell to -1 on instance 51 of the TrainSet"):
-        task.observe(rule, train, (0, 1), ())
+        task.observe(rule, train, task.watch((0, 1)))
 
 
 class Watched(DrawnInChunks):
@@ -166,8 +166,7 @@ def test_a_streamed_set_gives_the_same_certificate_and_is_never_asked_for_all(sh
     # Two runs of instances for the samples, two for the opponent, two chunks for the goal.
     assert asked == [31, 30, 31, 30, 32, 29]
     expected = certify(plan, short, RULE, prior, OPPONENTS, stored)
-    for name, value in vars(expected).items():
-        np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
+    assert_same(found, expected)
 
 
 def test_parts_of_a_streamed_set_are_those_of_the_set():
@@ -247,10 +246,10 @@ def test_a_single_npy_file_is_a_theta_of_one_array(tmp_path):
 def test_statements_do_not_depend_on_how_many_samples_are_averaged_at_a_time(prior, monkeypatch):
     plan = planned(prior)
     found = certify(plan, TASK, RULE, prior, OPPONENTS, SPLIT.train)
-    basis = Basis(plan, found.evidence, found.log_gibbs, found.mode)
-    together = rigorous_statements(basis)
-    monkeypatch.setattr(statements, "_AT_ONCE", 1)
-    assert rigorous_statements(basis) == together
+    basis = (plan, found.evidence, found.log_posterior, found.deployed_sample)
+    together = rigorous_statements(*basis)
+    monkeypatch.setattr(claims, "_AT_ONCE", 1)
+    assert rigorous_statements(*basis) == together
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from surestep.base.keys import named_key
 from surestep.paper.lasso import Lasso, LassoSettings
 from surestep.paper.quadratics import QuadraticsSettings
 from surestep.problem.draw import draw, working_precision
-from surestep.rollout.loop import Rollout, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import Rollout
 from surestep.rules import (
     LBFGS,
     ConjugateGradients,

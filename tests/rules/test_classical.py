@@ -14,7 +14,8 @@ from surestep.paper.quadratics import Quadratics, QuadraticsSettings
 from surestep.problem.base import instance
 from surestep.problem.draw import draw
 from surestep.problem.oracle import Oracle
-from surestep.rollout.loop import advance, begin, rollout, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import advance, begin, rollout
 from surestep.rules import (
     LBFGS,
     Adam,

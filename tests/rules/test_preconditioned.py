@@ -11,7 +11,7 @@ from surestep.base.keys import named_key
 from surestep.paper.network import NetworkSettings, NetworkTraining
 from surestep.problem.base import instance
 from surestep.problem.draw import draw, working_precision
-from surestep.rollout.loop import rollouts
+from surestep.rollout.batched import rollouts
 from surestep.rules import Preconditioned
 from surestep.rules.base import hyper_of, solver_fingerprint, with_hyper
 from surestep.rules.blocks import Perceptron

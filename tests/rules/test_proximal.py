@@ -15,7 +15,7 @@ from surestep.paper.lasso import Lasso, LassoSettings
 from surestep.problem.base import instance
 from surestep.problem.datasets import PriorSet
 from surestep.problem.draw import draw
-from surestep.rollout.loop import rollouts
+from surestep.rollout.batched import rollouts
 from surestep.rules import Proximal
 from surestep.rules.base import hyper_of, require_fit, unit, with_hyper
 from surestep.train.trajectory import (

@@ -14,7 +14,8 @@ from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.problem.base import Problem, instance
 from surestep.problem.draw import draw
-from surestep.rollout.loop import Status, rollout, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import Status, rollout
 from surestep.rules import (
     ADMM,
     LBFGS,

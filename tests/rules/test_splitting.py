@@ -17,7 +17,8 @@ from surestep.paper.lasso import Lasso, LassoSettings
 from surestep.problem.base import instance
 from surestep.problem.draw import draw
 from surestep.problem.oracle import Oracle
-from surestep.rollout.loop import advance, begin, rollout, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import advance, begin, rollout
 from surestep.rules import ADMM, FistaWithRestart
 from surestep.rules.base import require_fit
 

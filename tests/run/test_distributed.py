@@ -1,6 +1,7 @@
 """Several processes over JAX's coordination service: the same bits, and what a loss leaves."""
 
 import contextlib
+import dataclasses
 import os
 import re
 import shutil
@@ -21,7 +22,8 @@ from surestep.base.errors import ConfigurationError, HostError
 from surestep.cli.main import main
 from surestep.cli.workers import Workbench, subject_of
 from surestep.problem.datasets import TrainSet
-from surestep.rollout.tiles import Seen, Work
+from surestep.rollout.observe import Observed
+from surestep.rollout.tiles import Work
 from surestep.rules.base import hyper_of, with_hyper
 from surestep.run.distributed import (
     Board,
@@ -168,17 +170,17 @@ def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
 
 def test_works_and_results_survive_the_way_between_processes():
     hypers = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    work = TASK.work(RULE, SPLIT.train, (0, 7), (0.1, 1e-17 / 3), hypers, "heavy ball")
+    work = TASK.work(RULE, SPLIT.train, TASK.watch((0, 7), (0.1, 1e-17 / 3)), hypers, "heavy ball")
     facts, arrays = unpack_job(pack_work(work, [2, 0]))
     assert facts["tolerances"] == [0.1, 1e-17 / 3] and facts["at"] == [0, 7]
     assert facts["name"] == "heavy ball" and facts["sha256"] == SPLIT.train.sha256
     assert arrays["hypers"].dtype == np.float32
     np.testing.assert_array_equal(arrays["hypers"], hypers)
     assert arrays["tiles"].tolist() == [2, 0]
-    seen = Seen(np.array([[[1.0, np.inf]]]), np.zeros((1, 1, 0)), np.array([[[0.5]]]))
+    seen = Observed(np.array([[[1.0, np.inf]]]), np.zeros((1, 1, 0)), np.array([[[0.5]]]))
     tile, back = unpack_seen(pack_seen(5, seen))
     assert tile == 5
-    for found, sent in zip(back, seen, strict=True):
+    for found, sent in zip(vars(back).values(), vars(seen).values(), strict=True):
         assert found.shape == sent.shape
         np.testing.assert_array_equal(found, sent)
 
@@ -245,10 +247,10 @@ def test_nobody_is_inside_the_client_once_the_board_is_closed(monkeypatch):
 
 
 def test_what_is_no_tile_of_the_work_is_refused():
-    work = TASK.work(RULE, SPLIT.train, (0, 7), (0.1,))
-    fits = Seen(np.zeros((1, 64, 2)), np.zeros((1, 64, 1)), np.zeros((1, 64, 0)))
+    work = TASK.work(RULE, SPLIT.train, TASK.watch((0, 7), (0.1,)))
+    fits = Observed(np.zeros((1, 64, 2)), np.zeros((1, 64, 1)), np.zeros((1, 64, 0)))
     assert _expected(work, 0, fits) == (0, fits)
-    short = fits._replace(losses=np.zeros((1, 63, 2)))
+    short = dataclasses.replace(fits, losses=np.zeros((1, 63, 2)))
     for tile, seen in ((0, short), (1, fits), (-1, fits)):
         with pytest.raises(HostError, match="no tile of this work"):
             _expected(work, tile, seen)

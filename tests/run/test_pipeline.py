@@ -11,6 +11,7 @@ import pytest
 
 import surestep
 from support.catalogue import Bowl
+from support.equal import assert_same
 from support.tiny import (
     CONFIG,
     EXPERIMENT,
@@ -178,8 +179,7 @@ CHAIN = changed(CONFIG.sample, samples=4, burn_in=1, thinning=2)
 
 
 def same(found, wanted):
-    for name, value in vars(wanted).items():
-        np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
+    assert_same(found, wanted)
 
 
 @pytest.mark.parametrize("saves", [1, 3, 6, 8, 10])

@@ -12,8 +12,8 @@ import pytest
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SMALL, SPLIT, TASK, changed
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.certify.certificate import Certificate
-from surestep.certify.claims import Plan
-from surestep.certify.gather import Certified, paper_posterior
+from surestep.certify.plan import Plan
+from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.statements import issue
 from surestep.cli.main import main
 from surestep.problem.base import instance
@@ -109,9 +109,9 @@ def reissue(run, plan_change):
     edit(run.plan_path, plan_change)
     plan = from_plain(Plan, json.loads(run.plan_path.read_text()))
     prior, found = run.load("sample", Sampled), run.load("certify", Certified)
-    again = paper_posterior(plan, prior, found.evidence)
+    again = find_posterior(plan, prior, found.evidence)
     run.save("certify", again)
-    rule = with_hyper(RULE, jnp.asarray(prior.hypers[again.mode]))
+    rule = with_hyper(RULE, jnp.asarray(prior.hypers[again.deployed_sample]))
     split = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
     issue(SMALL.name, plan, rule, again, split).save(run.certificate_path)
 
@@ -173,7 +173,7 @@ def test_an_invented_opponent_is_found_by_rolling_out_again(run):
 
 def test_another_deployed_sample_is_found(run):
     found = run.load("certify", Certified)
-    run.save("certify", changed(found, mode=(found.mode + 1) % 3))
+    run.save("certify", changed(found, mode=(found.deployed_sample + 1) % 3))
     assert "posterior, deployed rule and the paper's bound" in failed(run)
 
 

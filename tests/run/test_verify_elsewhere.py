@@ -12,7 +12,7 @@ import pytest
 from support.tiny import EXPERIMENT, PROBLEM, SMALL, changed
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.certify.gather import Certified, paper_posterior
+from surestep.certify.posterior import Certified, find_posterior
 from surestep.problem import datasets as split
 from surestep.problem import draw as drawing
 from surestep.problem.datasets import Split, TrainSet
@@ -134,10 +134,10 @@ def test_other_instances_are_found_elsewhere_too(run, monkeypatch):
 def test_other_observations_are_found_elsewhere_too(run, table):
     plan, prior = read_plan(run.plan_path), run.load("sample", Sampled)
     found = run.load("certify", Certified)
-    invented = np.array(getattr(found, table))
-    invented[found.mode if table in ("losses", "hits") else 0] *= 1.01
+    invented = np.array(getattr(found.evidence, table))
+    invented[found.deployed_sample if table in ("losses", "hits") else 0] *= 1.01
     evidence = dataclasses.replace(found.evidence, **{table: invented})
-    run.save("certify", paper_posterior(plan, prior, evidence))
+    run.save("certify", find_posterior(plan, prior, evidence))
     assert any("rolled out again" in name for name in failed(run, rerun=64))
 
 
@@ -291,8 +291,8 @@ def test_hits_that_are_missed_are_explained_if_a_nudge_misses_as_many():
     assert not explained_hits(here, here + 1, nudged)[:2].any()
 
 
-def test_samples_abreast_are_verified_as_they_were_certified(tmp_path):
-    folder, config = RunFolder(tmp_path / "run"), changed(SMALL, block=16, abreast=2)
+def test_samples_of_a_batch_are_verified_as_they_were_certified(tmp_path):
+    folder, config = RunFolder(tmp_path / "run"), changed(SMALL, block=16, sample_block=2)
     learn(config, EXPERIMENT, folder)
     certify_again(folder, config, EXPERIMENT, TrainSet.draw(PROBLEM, 40, 7), 0.02)
     checks = verify(folder, config, EXPERIMENT, 64) + verify_fresh(folder, config, EXPERIMENT, 64)

@@ -5,9 +5,9 @@ import dataclasses
 import jax
 import numpy as np
 
-from surestep.certify.claims import Evidence
-from surestep.certify.gather import paper_posterior
+from surestep.certify.evidence import Evidence
 from surestep.certify.planning import CertifySettings, plan_certificate
+from surestep.certify.posterior import find_posterior
 from surestep.certify.statements import make_certificate
 from surestep.evaluate.off_family import UNSHIFTED, Shifted
 from surestep.evaluate.test_set import LEARNED, Evaluated
@@ -119,7 +119,7 @@ def outcome(seed=0):
         opponent_hits=np.full((1, TRAIN, len(plan.hit_tolerances)), np.inf),
         statistics=np.empty((SAMPLES, TRAIN, 0)),
     )
-    found = paper_posterior(plan, prior, evidence)
+    found = find_posterior(plan, prior, evidence)
     sizes = {"prior": 200, "validation": 200, "train": TRAIN}
     certificate = make_certificate(
         "valley",

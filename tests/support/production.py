@@ -39,11 +39,11 @@ def certified_solver() -> Any:
         prior = Sampled.given(hypers, np.full(3, 0.9), losses, thresholds, np.zeros(3))
         plan = planned(prior)
         found = certify(plan, TASK, rule, prior, OPPONENTS, SPLIT.train)
-        deployed = rules[found.mode]
+        deployed = rules[found.deployed_sample]
     sha256 = solver_fingerprint(deployed)
     document = make_certificate("tiny", plan, sha256, found, {"train": SPLIT.train.size}, {})
     # Weights that draws can tell apart, whatever the train set says.
-    weights = np.log(np.roll([0.6, 0.3, 0.1], found.mode))
+    weights = np.log(np.roll([0.6, 0.3, 0.1], found.deployed_sample))
     posterior = Posterior(hypers, weights)
     probes = first(SPLIT.prior.thetas, 4)
     return Solver(

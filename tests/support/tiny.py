@@ -10,7 +10,7 @@ from surestep.base.keys import named_key
 from surestep.certify.planning import plan_certificate
 from surestep.problem.datasets import Split
 from surestep.problem.draw import working_precision
-from surestep.rollout.loop import BLOCK
+from surestep.rollout.batched import BLOCK
 from surestep.rules.base import with_hyper
 from surestep.train.imitate import imitate
 from surestep.train.locate import locate

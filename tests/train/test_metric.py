@@ -14,7 +14,8 @@ from surestep.paper.quadratics import Quadratics, QuadraticsSettings
 from surestep.problem.base import Problem, instance
 from surestep.problem.datasets import PriorSet
 from surestep.problem.draw import draw
-from surestep.rollout.loop import advance, begin, rollout, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import advance, begin, rollout
 from surestep.rules import (
     ConjugateGradients,
     FistaWithRestart,

@@ -21,7 +21,7 @@ from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem.base import ROLES, Problem, StockedProblem, instance
 from surestep.problem.datasets import PriorSet, SplitSizes
 from surestep.problem.draw import working_precision
-from surestep.rollout.loop import rollouts
+from surestep.rollout.batched import rollouts
 from surestep.rules import SafeguardSettings
 from surestep.rules.base import Rule
 from surestep.run.config import RunConfig
@@ -35,7 +35,7 @@ from surestep.train.trajectory import Material, TrainingSettings
 SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
 """Sizes of the data sets of a problem that draws its own instances."""
 
-_BLOCK = 50  # instances side by side; sizes are multiples of it, so that nothing compiles twice
+_BLOCK = 50  # instances of a batch; sizes are multiples of it, so that nothing compiles twice
 
 _CHUNK = 250  # training steps at a time
 

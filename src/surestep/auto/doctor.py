@@ -25,7 +25,7 @@ from surestep.problem.base import CompositeProblem, Problem, StockedProblem, The
 from surestep.problem.contract import check_problem
 from surestep.problem.draw import draw, working_precision
 from surestep.problem.form import as_instances
-from surestep.rollout.loop import rollouts
+from surestep.rollout.batched import rollouts
 from surestep.rules import ProximalGradient
 from surestep.train.experiment import Experiment
 

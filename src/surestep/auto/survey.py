@@ -22,7 +22,8 @@ from surestep.problem.datasets import PriorSet, fingerprint
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import at_start
 from surestep.problem.oracle import Oracle
-from surestep.rollout.loop import Progress, advance, begin, rollouts
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import Progress, begin, unrolled
 from surestep.rules import (
     LBFGS,
     CosineQuasiNewton,
@@ -188,10 +189,7 @@ def _begin(rule: Rule, problem: Problem, thetas: Theta) -> Progress:
 @eqx.filter_jit
 def _advance(rule: Rule, problem: Problem, thetas: Theta, progress: Progress) -> Progress:
     def one(theta: Theta, progress: Progress) -> Progress:
-        def body(progress: Progress, _: None) -> tuple[Progress, None]:
-            return advance(rule, problem, theta, progress), None
-
-        return jax.lax.scan(body, progress, None, length=_CHUNK)[0]
+        return unrolled(rule, problem, theta, progress, _CHUNK)[0]
 
     return jax.vmap(one)(thetas, progress)
 

@@ -16,16 +16,30 @@ from surestep.bounds import geometric_lambdas, normalised
 from surestep.bounds.budget import divide
 from surestep.bounds.uniform import bet
 from surestep.certify.certificate import Statement
-from surestep.certify.claims import DECADES, Claim, Evidence, Plan, values
-from surestep.certify.gather import paper_posterior
-from surestep.certify.planning import QUANTILES, SHARES
-from surestep.certify.statements import Basis, rigorous_statements
+from surestep.certify.claims import (
+    Advantage,
+    AnyClaim,
+    Asserted,
+    Better,
+    ClippedLoss,
+    Faster,
+    GoalMissed,
+    LossLevels,
+    LossWhereReached,
+    ShareOfGoal,
+    Sooner,
+    Truth,
+    UserStatistic,
+)
+from surestep.certify.evidence import Evidence
+from surestep.certify.plan import Plan
+from surestep.certify.planning import QUANTILES, hit_tolerances
+from surestep.certify.posterior import find_posterior
+from surestep.certify.statements import rigorous_statements
 from surestep.problem.goal import reached
 from surestep.train.sample import Sampled
 
 ITERATIONS = (0, 5, 10)
-SLACK = 1e-12
-"""What rounding may add to a truth."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,65 +71,61 @@ class AuditFamily:
         centre = np.sqrt(2 * size * np.log(20 / epsilon) / moment)
         return Plan(
             epsilon=epsilon,
-            shares=divide(epsilon, {c.name: SHARES[c.kind] for c in claims}).shares,
-            claims=claims,
+            shares=divide(epsilon, {claim.name: claim.weight for claim in claims}).shares,
             horizon=ITERATIONS[-1],
             iterations=ITERATIONS,
             train_size=size,
             log_prior=tuple(bet(self.log_prior, 0, 0.5).tolist()),
             lambdas=tuple(geometric_lambdas(float(centre), 10.0, 20).tolist()),
             opponents=("other",),
+            hit_tolerances=hit_tolerances(claims),
+            hits_goal=any(claim.hits_goal for claim in claims),
             statistics=("own",),
+            pool="",
+            claims=claims,
         )
 
-    def _claims(self) -> tuple[Claim, ...]:
+    def _claims(self) -> tuple[AnyClaim, ...]:
         assert self.target is not None
         return (
-            Claim("missing the goal", "goal", "binomial"),
-            Claim("share of the goal", "ratio", "chernoff"),
-            Claim("share of the goal, kl", "ratio", "pac-bayes-kl"),
-            Claim("loss, clipped", "clipped", "chernoff", constant=self.constant),
+            GoalMissed("missing the goal"),
+            ShareOfGoal("share of the goal"),
+            ShareOfGoal("share of the goal, kl", form="pac-bayes-kl"),
+            ClippedLoss("loss, clipped", self.constant),
             self._levels(),
-            Claim("sublevel", "sublevel", "binomial", constant=self.second_moment),
-            Claim("faster", "faster", "binomial", tolerances=(self.target,), opponent="other"),
-            Claim("advantage", "advantage", "chernoff", opponent="other"),
-            Claim("the user's own", "statistic", "chernoff", opponent="own"),
+            LossWhereReached("sublevel", self.second_moment),
+            Faster("faster", "other", self.target),
+            Advantage("advantage", "other"),
+            UserStatistic("the user's own", "own"),
         )
 
-    def _claims_without_bound(self) -> tuple[Claim, ...]:
+    def _claims_without_bound(self) -> tuple[AnyClaim, ...]:
         return (
-            Claim("missing the goal", "goal", "binomial"),
+            GoalMissed("missing the goal"),
             self._levels(),
-            Claim("sooner", "sooner", "binomial", opponent="other"),
-            Claim("better", "better", "binomial", constant=self.constant, opponent="other"),
-            Claim("the user's own", "statistic", "chernoff", opponent="own"),
+            Sooner("sooner", "other"),
+            Better("better", "other", self.constant),
+            UserStatistic("the user's own", "own"),
         )
 
-    def _levels(self) -> Claim:
-        return Claim(
+    def _levels(self) -> LossLevels:
+        return LossLevels(
             "losses over iterations",
-            "levels",
-            "binomial",
             iterations=ITERATIONS[1:],
             tolerances=self.tolerances,
             quantiles=QUANTILES,
         )
 
+    @property
+    def prior(self) -> Sampled:
+        """The prior as the stages hand it on; what the paper's bound plugs in does not matter."""
+        losses, threshold = self.table.final, self.table.thresholds
+        success = np.maximum(reached(losses, threshold) @ self.chances, 1e-3)
+        return Sampled.given(np.zeros((len(losses), 1)), success, losses, threshold, self.log_prior)
+
     def draw(self, random: np.random.Generator, size: int) -> Evidence:
         """A train set's evidence: `size` independent instances."""
-        return taken(self.table, random.choice(len(self.chances), size, p=self.chances))
-
-
-def taken(evidence: Evidence, chosen: np.ndarray) -> Evidence:
-    """The evidence of some instances, in the order and as often as they are named."""
-    return Evidence(
-        losses=evidence.losses[:, chosen],
-        thresholds=evidence.thresholds[chosen],
-        hits=evidence.hits[:, chosen],
-        opponent_losses=evidence.opponent_losses[:, chosen],
-        opponent_hits=evidence.opponent_hits[:, chosen],
-        statistics=evidence.statistics[:, chosen],
-    )
+        return self.table.on(random.choice(len(self.chances), size, p=self.chances))
 
 
 def _family(
@@ -257,9 +267,9 @@ def honest(
     family: AuditFamily, plan: Plan, evidence: Evidence
 ) -> tuple[list[Statement], np.ndarray, int]:
     """The real path: posterior, deployed sample and statements from plan and evidence."""
-    found = paper_posterior(plan, _prior(family), evidence)
-    basis = Basis(plan, evidence, found.log_gibbs, found.mode)
-    return rigorous_statements(basis), found.log_gibbs, found.mode
+    found = find_posterior(plan, family.prior, evidence)
+    chosen = (found.log_posterior, found.deployed_sample)
+    return rigorous_statements(plan, evidence, *chosen), *chosen
 
 
 def audit(
@@ -272,7 +282,8 @@ def audit(
 ) -> list[Outcome]:
     """Certify `repeats` data sets and count false statements, each by itself and jointly."""
     plan = family.plan(size, epsilon)
-    truths = {claim.name: _truth(claim, plan, family) for claim in plan.claims}
+    truth = Truth(plan, family.table, family.chances)
+    exact = [claim.exact(truth) for claim in plan.claims]
     random = np.random.default_rng(seed)
     names = [claim.name for claim in plan.claims]
     false = np.zeros((repeats, len(names)), bool)
@@ -282,10 +293,8 @@ def audit(
         statements, log_posterior, deployed = certifier(family, plan, evidence)
         weights = np.exp(normalised(log_posterior))
         for c, statement in enumerate(statements):
-            wrong, gap = _judge(
-                family, plan.claims[c], statement, truths[names[c]], weights, deployed
-            )
-            false[repeat, c], loose[repeat, c] = wrong, gap
+            asserted = Asserted(statement, weights, deployed)
+            false[repeat, c], loose[repeat, c] = plan.claims[c].judge(asserted, exact[c], truth)
     ledger = plan.ledger
     single = [
         Outcome(family.name, name, int(false[:, c].sum()), repeats, ledger.of(name),
@@ -299,77 +308,3 @@ def audit(
 def violations(outcomes: list[Outcome], significance: float = 1e-3) -> list[Outcome]:
     """Statements that are false too often, at a significance corrected for their number."""
     return [o for o in outcomes if o.p_value < significance / len(outcomes)]
-
-
-def _prior(family: AuditFamily) -> Sampled:
-    """The prior as the stages hand it on; what the paper's bound plugs in is beside the point."""
-    losses, threshold = family.table.losses[:, :, -1], family.table.thresholds
-    success = np.maximum(reached(losses, threshold) @ family.chances, 1e-3)
-    return Sampled.given(np.zeros((len(losses), 1)), success, losses, threshold, family.log_prior)
-
-
-def _truth(claim: Claim, plan: Plan, family: AuditFamily) -> np.ndarray:
-    """The exact mean of every statistic for every sample."""
-    if claim.kind != "sublevel":
-        return values(claim, plan, family.table) @ family.chances
-    losses = family.table.losses[:, :, -1]
-    good = reached(losses, family.table.thresholds)
-    success = good @ family.chances
-    return (np.where(good, losses, 0.0) @ family.chances / success)[None]
-
-
-def _judge(
-    family: AuditFamily,
-    claim: Claim,
-    statement: Statement,
-    truth: np.ndarray,
-    weights: np.ndarray,
-    deployed: int,
-) -> tuple[bool, float]:
-    """Whether a statement is false, for the deployed sample or the posterior, and how loose."""
-    point, average = truth[:, deployed], truth @ weights
-    if claim.kind == "levels":
-        bounds = np.array(statement.details["above"]).ravel()
-        drawn = np.array(statement.details["above_posterior"]).ravel()
-    else:
-        bounds, drawn = np.array([statement.value]), np.array([statement.posterior_value])
-    if claim.kind == "clipped":
-        point, average = point * claim.constant, average * claim.constant
-    if claim.kind == "advantage":
-        point, average = -DECADES * (1 - 2 * point), -DECADES * (1 - 2 * average)
-        bounds, drawn = -bounds, -drawn
-    wrong = np.any(point > bounds + SLACK) or np.any(average > drawn + SLACK)
-    if claim.kind == "levels":
-        wrong |= _false_quantile(family, claim, statement, weights, deployed)
-        wrong |= _false_hit(claim, statement, point)
-    return bool(wrong), float(np.mean(bounds - point))
-
-
-def _false_quantile(
-    family: AuditFamily,
-    claim: Claim,
-    statement: Statement,
-    weights: np.ndarray,
-    deployed: int,
-) -> bool:
-    """Whether fewer instances than promised end at or below a certified loss."""
-    who = {"quantiles": np.eye(len(weights))[deployed], "quantiles_posterior": weights}
-    for name, drawn in who.items():
-        for share, losses in statement.details[name].items():
-            for iteration, loss in zip(claim.iterations, losses, strict=True):
-                if loss is None:
-                    continue
-                below = family.table.losses[:, :, ITERATIONS.index(iteration)] <= loss
-                if drawn @ (below @ family.chances) < float(share) - SLACK:
-                    return True
-    return False
-
-
-def _false_hit(claim: Claim, statement: Statement, truth: np.ndarray) -> bool:
-    """Whether a certified first hit promises more than is true."""
-    table = truth.reshape(len(claim.iterations), len(claim.tolerances))
-    for share, hits in statement.details["first_hits"].items():
-        for column, hit in zip(table.T, hits, strict=True):
-            if hit is not None and column[claim.iterations.index(hit)] > 1 - float(share) + SLACK:
-                return True
-    return False

@@ -1,93 +1,47 @@
 """Certifying: the train set is opened, and the evidence for the plan's claims is gathered.
 
 The plan is fixed before this stage begins. It gathers every sample's train losses and what the
-opponents do on the same instances, then computes the paper's posterior and bound on a normalised
-prior and a finite, geometric set of lambda.
+opponents do on the same instances; the posterior follows from that.
 """
 
-import dataclasses
 import time
 from collections.abc import Mapping
 
-import jax
+import equinox as eqx
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from surestep.base.errors import ConfigurationError, HostError
 from surestep.base.progress import Reporter, Silence
-from surestep.bounds import sublevel_family
-from surestep.certify.claims import Evidence, Plan
+from surestep.certify.evidence import Evidence
+from surestep.certify.plan import Plan
+from surestep.certify.posterior import Certified, find_posterior
 from surestep.problem.datasets import TrainSet
-from surestep.problem.goal import reached
-from surestep.rollout.tiles import Alone, Crew, Seen, Work, observe_all, room
+from surestep.rollout.observe import Observed
+from surestep.rollout.tiles import Alone, Crew, Work, observe_all
 from surestep.rules.base import Rule
 from surestep.storage.checkpoint import Checkpoint, NoCheckpoint
-from surestep.storage.run_folder import axes
-from surestep.train.sample import Sampled, mean_square, weighed_risks
+from surestep.train.sample import Sampled
 from surestep.train.task import Task
 
 
-@dataclasses.dataclass(frozen=True)
-class Certified:
-    """The train set's evidence, and the paper's posterior and bound computed from it."""
+class _Gathered(eqx.Module):
+    """What has been observed so far, to be left at a checkpoint."""
 
-    losses: np.ndarray = dataclasses.field(metadata=axes("sample", "instance", "iteration"))
-    iterations: np.ndarray = dataclasses.field(metadata=axes("iteration"))
-    thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
-    hits: np.ndarray = dataclasses.field(metadata=axes("sample", "instance", "tolerance"))
-    opponent_losses: np.ndarray = dataclasses.field(metadata=axes("opponent", "instance"))
-    opponent_hits: np.ndarray = dataclasses.field(
-        metadata=axes("opponent", "instance", "tolerance")
-    )
-    statistics: np.ndarray = dataclasses.field(metadata=axes("sample", "instance", "statistic"))
-    risks: np.ndarray = dataclasses.field(metadata=axes("sample"))
-    second_moments: np.ndarray = dataclasses.field(metadata=axes("sample"))
-    bounds: np.ndarray = dataclasses.field(metadata=axes("lambda"))
-    log_posterior: np.ndarray = dataclasses.field(metadata=axes("sample"))
-    """The paper's Gibbs posterior, on the paper's prior."""
-    log_gibbs: np.ndarray = dataclasses.field(metadata=axes("sample"))
-    """The Gibbs posterior on the prior that the certificates bet with."""
-    bound: float
-    """The paper's bound for a rule drawn from its posterior."""
-    point_bound: float
-    """The same bound for the rule that is deployed."""
-    lambda_: float
-    mode: int
-    """The rule that is deployed: the mode of the Gibbs posterior on the certificates' prior."""
-    plan_sha256: str
-
-    @property
-    def evidence(self) -> Evidence:
-        """What the claims are judged by."""
-        names = [field.name for field in dataclasses.fields(Evidence)]
-        return Evidence(**{name: getattr(self, name) for name in names})
-
-
-@dataclasses.dataclass(frozen=True)
-class _Seen:
-    """What has been observed so far; a pytree, so that it can be left at a checkpoint."""
-
-    losses: np.ndarray
-    hits: np.ndarray
-    statistics: np.ndarray
-    finished: np.ndarray
+    observed: Observed
+    finished: Bool[np.ndarray, " tile"]
     """Which tiles of the work are in it."""
 
     @classmethod
-    def nothing(cls, work: Work) -> "_Seen":
+    def nothing(cls, work: Work) -> "_Gathered":
         """Room for all that is going to be observed."""
-        return cls(*room(work), finished=np.zeros(work.number, bool))
+        room = Observed.room((work.samples, work.data.size), work.watch)
+        return cls(room, np.zeros(work.number, bool))
 
-    def put(self, work: Work, tile: int, found: Seen) -> None:
+    def put(self, work: Work, tile: int, found: Observed) -> None:
         """Add what was observed on a tile."""
-        place = work.place(tile)
-        self.losses[place] = found.losses
-        self.hits[place] = found.hits
-        self.statistics[place] = found.statistics
+        self.observed.put(work.place(tile), found)
         self.finished[tile] = True
-
-
-jax.tree_util.register_dataclass(_Seen)
 
 
 def certify(
@@ -111,30 +65,24 @@ def certify(
         raise ConfigurationError(
             "the plan was made for other data, other opponents or other statistics"
         )
-    work = task.work(
-        rule, data, plan.iterations, plan.hit_tolerances, prior.hypers, to_goal=plan.hits_goal
-    )
-    seen = _gather(work, checkpoint, report, crew)
-    race = (plan.horizon, race_length(plan.horizon, seen.hits))
+    tolerances, to_goal = plan.hit_tolerances, plan.hits_goal
+    watch = task.watch(plan.iterations, tolerances, to_goal)
+    ours = _gather(task.work(rule, data, watch, prior.hypers), checkpoint, report, crew)
+    race = task.watch((plan.horizon, race_length(plan.horizon, ours.hits)), tolerances, to_goal)
     theirs = [
-        observe_all(
-            task.work(
-                opponents[name], data, race, plan.hit_tolerances, name=name, to_goal=plan.hits_goal
-            ),
-            crew,
-        )
+        observe_all(task.work(opponents[name], data, race, name=name), crew)
         for name in plan.opponents
     ]
     number = len(theirs)
     evidence = Evidence(
-        losses=seen.losses,
+        losses=ours.losses,
         thresholds=task.thresholds(data),
-        hits=seen.hits,
-        opponent_losses=np.array([o[0][:, 0] for o in theirs]).reshape(number, data.size),
-        opponent_hits=np.array([o[1] for o in theirs]).reshape(number, data.size, plan.hits),
-        statistics=seen.statistics,
+        hits=ours.hits,
+        opponent_losses=np.array([o.losses[:, 0] for o in theirs]).reshape(number, data.size),
+        opponent_hits=np.array([o.hits for o in theirs]).reshape(number, data.size, plan.hits),
+        statistics=ours.statistics,
     )
-    return paper_posterior(plan, prior, evidence)
+    return find_posterior(plan, prior, evidence)
 
 
 def race_length(horizon: int, hits: Float[np.ndarray, "..."]) -> int:
@@ -148,41 +96,8 @@ def race_length(horizon: int, hits: Float[np.ndarray, "..."]) -> int:
     return horizon * max(2, int(np.ceil(longest / horizon)))
 
 
-def paper_posterior(plan: Plan, prior: Sampled, evidence: Evidence) -> Certified:
-    """The paper's posterior and bound, with its estimates plugged in, from the evidence.
-
-    Where losses may be negative the same posterior weighs misses of the goal instead of losses.
-    The bound is then one for their probability, and no statement is made of it.
-    """
-    final, threshold = evidence.losses[:, :, -1], evidence.thresholds
-    good = reached(final, threshold)
-    risks = weighed_risks(final, threshold, prior.probabilities, plan.bounded)
-    moments = mean_square(threshold, good) / prior.probabilities**2
-    moments = moments if plan.bounded else np.ones(len(risks))
-    lambdas = np.array(plan.lambdas)
-    family = sublevel_family(prior.log_prior, risks, moments, plan.train_size)
-    bound = family.minimise_on_set(lambdas, plan.epsilon)
-    betting = dataclasses.replace(family, log_prior=np.array(plan.log_prior))
-    log_gibbs = betting.log_posterior(bound.lambda_)
-    mode = int(np.argmax(log_gibbs))
-    return Certified(
-        **vars(evidence),
-        iterations=np.array(plan.iterations),
-        risks=risks,
-        second_moments=moments,
-        bounds=bound.values,
-        log_posterior=bound.log_posterior,
-        log_gibbs=log_gibbs,
-        bound=bound.value,
-        point_bound=family.point_bound(mode, lambdas, plan.epsilon),
-        lambda_=bound.lambda_,
-        mode=mode,
-        plan_sha256=plan.sha256,
-    )
-
-
-def _gather(work: Work, checkpoint: Checkpoint, report: Reporter, crew: Crew) -> _Seen:
-    empty = _Seen.nothing(work)
+def _gather(work: Work, checkpoint: Checkpoint, report: Reporter, crew: Crew) -> Observed:
+    empty = _Gathered.nothing(work)
     seen = checkpoint.load(empty) or empty
     left = np.flatnonzero(~seen.finished).tolist()
     total, done = (
@@ -205,7 +120,7 @@ def _gather(work: Work, checkpoint: Checkpoint, report: Reporter, crew: Crew) ->
             raise
     if left:
         checkpoint.save(seen)  # the opponents' rollouts are still to come
-    return seen
+    return seen.observed
 
 
 class _Saving:
@@ -215,7 +130,7 @@ class _Saving:
         self.checkpoint = checkpoint
         self.wait, self.saved = 10.0, time.monotonic()
 
-    def now_and_then(self, state: _Seen) -> None:
+    def now_and_then(self, state: _Gathered) -> None:
         began = time.monotonic()
         if began - self.saved > self.wait:
             self.checkpoint.save(state)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -9,29 +10,30 @@ from jaxtyping import Float
 from surestep.base.errors import ConfigurationError
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.family import geometric_lambdas
-from surestep.bounds.uniform import Form, bet
+from surestep.bounds.uniform import bet
 from surestep.certify.certificate import rounded_up
-from surestep.certify.claims import BINARY, EARLIER, Claim, Kind, Plan
+from surestep.certify.claims import (
+    EARLIER,
+    Advantage,
+    AnyClaim,
+    Better,
+    Claim,
+    ClippedLoss,
+    Faster,
+    GoalMissed,
+    LossLevels,
+    LossWhereReached,
+    ShareOfGoal,
+    Sooner,
+    UserStatistic,
+)
+from surestep.certify.plan import Plan
 from surestep.problem.datasets import PriorSet
 from surestep.problem.goal import reached
 from surestep.rules.base import Rule
 from surestep.train.experiment import Experiment
 from surestep.train.sample import Sampled, mean_square
 from surestep.train.task import Task
-
-SHARES: dict[Kind, float] = {
-    "goal": 1.0,
-    "ratio": 1.0,
-    "clipped": 1.0,
-    "levels": 3.0,
-    "sublevel": 1.0,
-    "faster": 0.5,
-    "advantage": 0.5,
-    "statistic": 1.0,
-    "sooner": 0.5,
-    "better": 0.5,
-}
-"""How epsilon is divided: in proportion to these weights, over the claims that are made."""
 
 QUANTILES = (0.5, 0.8, 0.9, 0.95)
 """Shares of new instances for which a loss is certified at every iteration of the plan."""
@@ -51,7 +53,7 @@ class CertifySettings:
     """At about how many iterations up to the horizon the train losses are kept."""
     stake: float = 0.9
     """The prior weight bet on the sample that did best on the prior set."""
-    form: Form = "chernoff"
+    form: Literal["chernoff", "pac-bayes-kl"] = "chernoff"
     """The bound for values between 0 and 1; values that are 0 or 1 get the exact one."""
     levels: int = 24
     """How many losses are certified to be reached, from the start's down to the smallest."""
@@ -73,7 +75,7 @@ class CertifySettings:
             raise ConfigurationError("certify.lambda_ratio must be above 1")
         if not 0 <= self.stake < 1:
             raise ConfigurationError(f"certify.stake must lie in [0, 1), not {self.stake}")
-        if self.form == "binomial":
+        if self.form not in ("chernoff", "pac-bayes-kl"):
             raise ConfigurationError("certify.form must be chernoff or pac-bayes-kl")
 
 
@@ -110,29 +112,37 @@ def plan_certificate(
         )
     else:
         claims = _claims_without_bound(settings, horizon, prior, start_losses, opponents, kept)
-    claims += [Claim(name, "statistic", settings.form, opponent=name) for name in statistics]
+    claims += [UserStatistic(name, name, form=settings.form) for name in statistics]
     names = [claim.name for claim in claims]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigurationError(
             f"two claims are called {', '.join(map(repr, twice))}: give the statistic another name"
         )
-    ledger = divide(settings.epsilon, {claim.name: SHARES[claim.kind] for claim in claims})
+    ledger = divide(settings.epsilon, {claim.name: claim.weight for claim in claims})
     before = (Share(EARLIER, charged),) if charged else ()
     log_prior = bet(prior.log_prior, favourite(prior, nonnegative), settings.stake)
     return Plan(
         epsilon=settings.epsilon + charged,
         shares=(*before, *ledger.shares),
-        claims=tuple(claims),
         horizon=horizon,
         iterations=kept,
         train_size=train_size,
         log_prior=tuple(log_prior.tolist()),
         lambdas=tuple(prior_lambdas(settings, prior, train_size, nonnegative).tolist()),
         opponents=tuple(opponents),
+        hit_tolerances=hit_tolerances(claims),
+        hits_goal=any(claim.hits_goal for claim in claims),
         statistics=tuple(statistics),
         pool=pool,
+        claims=tuple(claims),
     )
+
+
+def hit_tolerances(claims: Sequence[Claim]) -> tuple[float, ...]:
+    """The losses whose first hit must be observed, the largest first."""
+    wanted = {claim.tolerance_to_hit for claim in claims} - {None}
+    return tuple(sorted((t for t in wanted if t is not None), reverse=True))
 
 
 def plan_run(
@@ -173,46 +183,28 @@ def _claims(
     opponents: Sequence[str],
     goal_second_moment: float | None,
     kept: tuple[int, ...],
-) -> list[Claim]:
-    def form(kind: Kind) -> Form:
-        return "binomial" if kind in BINARY else settings.form
-
-    claims = [
-        Claim("missing the goal", "goal", form("goal")),
-        Claim("share of the goal", "ratio", form("ratio")),
-        Claim(
-            "loss, clipped",
-            "clipped",
-            form("clipped"),
-            constant=_short(_positive(prior.prior_thresholds.max())),
+) -> list[AnyClaim]:
+    claims: list[AnyClaim] = [
+        GoalMissed("missing the goal"),
+        ShareOfGoal("share of the goal", form=settings.form),
+        ClippedLoss(
+            "loss, clipped", _short(_positive(prior.prior_thresholds.max())), form=settings.form
         ),
-        Claim(
+        LossLevels(
             "losses over iterations",
-            "levels",
-            form("levels"),
             iterations=_level_iterations(settings, horizon, kept),
             tolerances=_tolerances(settings, prior, start_losses),
             quantiles=QUANTILES,
         ),
     ]
     if goal_second_moment is not None:
-        claims.append(
-            Claim(
-                "loss where the goal is reached",
-                "sublevel",
-                "binomial",
-                constant=goal_second_moment,
-            )
-        )
+        claims.append(LossWhereReached("loss where the goal is reached", goal_second_moment))
     target = _short(_positive(np.median(prior.prior_thresholds)))
     for name in opponents:
-        claims.append(
-            Claim(f"faster than {name}", "faster", form("faster"), tolerances=(target,),
-                  opponent=name)
-        )  # fmt: skip
-        claims.append(
-            Claim(f"advantage over {name}", "advantage", form("advantage"), opponent=name)
-        )
+        claims += [
+            Faster(f"faster than {name}", name, target),
+            Advantage(f"advantage over {name}", name, form=settings.form),
+        ]
     return claims
 
 
@@ -223,18 +215,16 @@ def _claims_without_bound(
     start_losses: Float[np.ndarray, " instance"],
     opponents: Sequence[str],
     kept: tuple[int, ...],
-) -> list[Claim]:
+) -> list[AnyClaim]:
     """Claims whose values are 0 or 1, whatever losses are: they compare, and measure nothing."""
     best = prior.prior_losses[favourite(prior, nonnegative=False)]
     ended = best[np.isfinite(best)]
     high = float(np.median(start_losses))
     low = min(high, float(np.quantile(ended, 0.05))) if ended.size else high
-    claims = [
-        Claim("missing the goal", "goal", "binomial"),
-        Claim(
+    claims: list[AnyClaim] = [
+        GoalMissed("missing the goal"),
+        LossLevels(
             "losses over iterations",
-            "levels",
-            "binomial",
             iterations=_level_iterations(settings, horizon, kept),
             tolerances=tuple(np.unique(np.linspace(high, low, settings.levels))[::-1].tolist()),
             quantiles=QUANTILES,
@@ -245,8 +235,8 @@ def _claims_without_bound(
     slack = _short(1e-6 * gained) if np.isfinite(gained) and gained > 0 else 0.0
     for name in opponents:
         claims += [
-            Claim(f"sooner than {name}", "sooner", "binomial", opponent=name),
-            Claim(f"better than {name}", "better", "binomial", constant=slack, opponent=name),
+            Sooner(f"sooner than {name}", name),
+            Better(f"better than {name}", name, slack),
         ]
     return claims
 

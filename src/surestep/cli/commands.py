@@ -19,7 +19,7 @@ from surestep.problem.datasets import PriorSet, TrainSet
 from surestep.report import write_report
 from surestep.report.draw import save_figure
 from surestep.report.figures import Figure, Line, Mark, Panel
-from surestep.rollout.loop import BLOCK
+from surestep.rollout.batched import BLOCK
 from surestep.run.distributed import Leader
 from surestep.run.fresh import certify_again, certify_rule, fresh_instances
 from surestep.run.stored import read_learned, require_finished

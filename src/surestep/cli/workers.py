@@ -11,11 +11,9 @@ from typing import Any
 import jax
 
 from surestep.base.errors import HostError, SurestepError
-from surestep.base.keys import named_key
 from surestep.certify.planning import choose_opponents
 from surestep.paper import registry
 from surestep.problem.datasets import TrainSet
-from surestep.problem.draw import working_precision
 from surestep.rollout.tiles import Alone, Work
 from surestep.run.distributed import (
     Board,
@@ -60,8 +58,7 @@ class Workbench:
         config = registry.config_of(subject["config"], "the configuration of process 0")
         experiment = registry.build(config, own_file)
         self.task = config.task(experiment)
-        with working_precision(experiment.problem):
-            self.rule = experiment.create_rule(named_key(config.seed, "rule"))
+        self.rule = experiment.rule(config.seed)
         self.opponents = choose_opponents(config.certify, experiment)
         if subject["instances"] is None:
             self.train = TrainSet.draw(experiment.problem, config.sizes.train, config.seed)
@@ -71,10 +68,8 @@ class Workbench:
     def work(self, facts: dict[str, Any], hypers: Any) -> Work:
         """The work that process 0 describes, which must be the same here."""
         rule = self.opponents[facts["name"]] if facts["name"] else self.rule
-        at, tolerances = tuple(facts["at"]), tuple(facts["tolerances"])
-        work = self.task.work(
-            rule, self.train, at, tolerances, hypers, facts["name"], facts["to_goal"]
-        )
+        watch = self.task.watch(tuple(facts["at"]), tuple(facts["tolerances"]), facts["to_goal"])
+        work = self.task.work(rule, self.train, watch, hypers, facts["name"])
         if work.data.sha256 != facts["sha256"] or work.number != facts["number"]:
             raise HostError(
                 "the train instances here are others than those of process 0: all processes of a "

@@ -20,7 +20,7 @@ from surestep.problem.base import Problem, Theta
 from surestep.problem.datasets import DataSet
 from surestep.problem.draw import draw, working_precision
 from surestep.problem.goal import reached
-from surestep.rollout.loop import rollouts
+from surestep.rollout.batched import rollouts
 from surestep.rules.base import Rule
 from surestep.storage.run_folder import axes
 from surestep.train.task import Task

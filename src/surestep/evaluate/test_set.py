@@ -24,7 +24,8 @@ from surestep.problem.base import Problem, instance
 from surestep.problem.datasets import TestSet
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import reached
-from surestep.rollout.loop import Measure, Reached, Status, reach, reach_each, rollouts
+from surestep.rollout.batched import reach_each, rollouts
+from surestep.rollout.loop import Measure, Reached, Status, reach
 from surestep.rules.base import Rule, require_fit
 from surestep.storage.run_folder import axes
 from surestep.train.constraint import SuccessEstimate
@@ -201,7 +202,7 @@ def _first(data: TestSet, number: int) -> TestSet:
 def _timed(
     rule: Rule, task: Task, data: TestSet, wanted: Float[np.ndarray, " instance"], limit: int
 ) -> dict[str, np.ndarray]:
-    """Bring every instance to its target, first one by one, then side by side."""
+    """Bring every instance to its target, first one by one, then as a batch."""
     targets = jnp.asarray(wanted, jnp.result_type(float))
     arrays, rest = _split((rule, task.problem))
     reach_one = _reach_one(rest, limit)

@@ -41,7 +41,7 @@ class FunctionProblem(Problem):
 
 def rule_of(subject: "Rule | Learned") -> Rule:
     """The rule itself, or the deployed rule of something learned, in a fast form."""
-    rule = subject if isinstance(subject, Rule) else subject.rule
+    rule = subject if isinstance(subject, Rule) else subject.deployed
     wide = any(leaf.dtype == np.float64 for leaf in jax.tree.leaves(rule) if eqx.is_array(leaf))
     # What was learned in float64 is put together in float64, whatever the user's loop works in.
     with jax.enable_x64(wide or jnp.result_type(float) == np.float64):

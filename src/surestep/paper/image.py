@@ -20,7 +20,7 @@ from surestep.problem.base import DualisedProblem, KnownSmoothness, Theta
 from surestep.problem.datasets import PriorSet, SplitSizes, TestSet
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
-from surestep.rollout.loop import losses_at, rollouts
+from surestep.rollout.batched import losses_at, rollouts
 from surestep.rules import (
     LBFGS,
     Convolutional,
@@ -434,7 +434,7 @@ def draw(config: Config, experiment: Experiment, learned: Learned, folder: Path)
     original = np.asarray(few.original, np.float64)
     columns = {
         "observed": np.asarray(few.observed),
-        f"learned, {config.horizon} iterations": solved(learned.rule),
+        f"learned, {config.horizon} iterations": solved(learned.deployed),
         f"{name}, {config.horizon} iterations": solved(baseline),
         "original": original,
     }

@@ -84,7 +84,7 @@ def at_start(problem: Problem, theta: Theta) -> tuple[Scalar, Scalar]:
 def thresholds(
     goal: Goal, problem: Problem, thetas: Theta, block: int
 ) -> Float[Array, " instance"]:
-    """The thresholds of every instance of a stacked set, `block` of them side by side."""
+    """The thresholds of every instance of a stacked set, in batches of `block`."""
     return jax.lax.map(lambda theta: goal.threshold(problem, theta), thetas, batch_size=block)
 
 

@@ -302,7 +302,7 @@ def _paper_marks(learned: Learned) -> list[Mark]:
     """The paper's bound, where losses allow one."""
     if not learned.problem.nonnegative:
         return []
-    bound, point = learned.posterior.bound, learned.posterior.point_bound
+    bound, point = learned.certified.bound, learned.certified.point_bound
     return [
         Mark(f"paper: {bound:.3g}, posterior (estimated)", "paper", bound),
         Mark(f"paper: {point:.3g}, this rule (estimated)", "paper", point, "dotted"),

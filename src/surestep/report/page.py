@@ -245,13 +245,13 @@ def _enumerated(names: list[str]) -> str:
 def _facts(learned: Learned, config: Mapping[str, Any]) -> dict[str, str]:
     sizes, prior = learned.certificate.sizes, learned.prior
     with working_precision(learned.problem):
-        weights = hyper_of(learned.rule).size
-    kind = type(learned.rule).__name__
-    about = _first_paragraph(learned.rule)
+        weights = hyper_of(learned.deployed).size
+    kind = type(learned.deployed).__name__
+    about = _first_paragraph(learned.deployed)
     tested = learned.evaluation.thresholds.size
     return {
         "Rule": f"{kind}, {weights} learned numbers" + (f": {about}" if about else ""),
-        **_around(learned.rule),
+        **_around(learned.deployed),
         "Goal": goal_in_words(learned.task.goal),
         "Horizon": f"{learned.task.horizon} iterations",
         "Training": f"{duration(learned.training_seconds)} (all stages before certifying)",

@@ -8,7 +8,7 @@ tiles are in memory at a time, however many instances there are.
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -22,8 +22,7 @@ from surestep.base.errors import ProblemError
 from surestep.problem.base import Problem, Theta
 from surestep.problem.datasets import DataSet
 from surestep.problem.draw import working_precision
-from surestep.problem.goal import Goal
-from surestep.rollout.loop import Observed, Statistic, observe_several
+from surestep.rollout.observe import Observed, Watch, observe_several
 from surestep.rules.base import Rule
 
 LENGTH = 1024
@@ -61,14 +60,6 @@ class Cuts:
         return run * self.length, min((run + 1) * self.length, self.size)
 
 
-class Seen(NamedTuple):
-    """What was observed of rules, by sample and instance."""
-
-    losses: Float[np.ndarray, "sample instance iteration"]
-    hits: Float[np.ndarray, "sample instance tolerance"]
-    statistics: Float[np.ndarray, "sample instance statistic"]
-
-
 class Place(NamedTuple):
     """What a tile is about."""
 
@@ -94,16 +85,11 @@ class Work:
     hypers: Float[np.ndarray, "sample d"] | None
     """The samples' hypers; without them the rule itself is the only sample."""
     data: DataSet
-    at: tuple[int, ...]
-    """After which iterations losses are kept."""
-    tolerances: tuple[float, ...]
-    """The losses whose first hit is looked for."""
-    goal: Goal | None
-    """The goal whose first hit is looked for, on every instance its own, after those."""
-    statistics: Mapping[str, Statistic]
+    watch: Watch
+    """What is observed."""
     block: int
-    """How many instances are iterated side by side."""
-    abreast: int = 1
+    """How many instances are a batch."""
+    sample_block: int = 1
     """How many samples are rolled out by one program."""
     name: str = ""
     """Whose rule it is: a baseline's name, or nothing for the learned rule."""
@@ -113,11 +99,6 @@ class Work:
         """How many rules there are."""
         return 1 if self.hypers is None else len(self.hypers)
 
-    @property
-    def hits(self) -> int:
-        """How many first hits are looked for."""
-        return len(self.tolerances) + (self.goal is not None)
-
     @functools.cached_property
     def cuts(self) -> Cuts:
         """How the data are cut."""
@@ -126,7 +107,7 @@ class Work:
     @property
     def groups(self) -> Cuts:
         """How the samples are cut: into groups as equal as can be."""
-        return Cuts.even(self.samples, self.abreast)
+        return Cuts.even(self.samples, self.sample_block)
 
     @property
     def number(self) -> int:
@@ -145,7 +126,7 @@ class Work:
         run, group = self.split(tile)
         return Place(slice(*self.groups.bounds(group)), slice(*self.cuts.bounds(run)))
 
-    def group(self, number: int) -> Float[np.ndarray, "abreast d"] | None:
+    def group(self, number: int) -> Float[np.ndarray, "group d"] | None:
         """The hypers of a group, the last one repeated until the group has its full length."""
         if self.hypers is None:
             return None
@@ -164,27 +145,22 @@ class Work:
             lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, axis=0)]), thetas
         )
 
-    def levels(self) -> Array:
-        """The tolerances as an array: other ones compile nothing new."""
-        return jnp.asarray(self.tolerances, jnp.result_type(float))
-
-    def checked(self, tile: int, seen: Observed) -> Seen:
+    def checked(self, tile: int, seen: Observed) -> Observed:
         """What was observed on a tile, unless the problem has broken its contract there."""
         place = self.place(tile)
         samples, instances = place.shape
-        losses, hits, found = (
-            np.asarray(part, np.float64)[:samples, :instances]
-            for part in (seen.losses, seen.hits, seen.statistics)
-        )
-        require_sound(self.problem, self.data, losses.min(axis=0), place.instances.start)
-        for name, column in zip(self.statistics, np.moveaxis(found, -1, 0), strict=True):
+        found = jax.tree.map(lambda table: np.asarray(table, np.float64), seen)
+        found = found.at((slice(samples), slice(instances)))
+        require_sound(self.problem, self.data, found.losses.min(axis=0), place.instances.start)
+        columns = np.moveaxis(found.statistics, -1, 0)
+        for name, column in zip(self.watch.statistics, columns, strict=True):
             outside = ~((column >= 0) & (column <= 1))
             if outside.any():
                 raise ProblemError(
                     f"the statistic {name!r} must lie between 0 and 1 on every instance, not at "
                     f"{column[outside][0]}"
                 )
-        return Seen(losses, hits, found)
+        return found
 
 
 def require_sound(
@@ -204,7 +180,7 @@ def require_sound(
 class Crew(Protocol):
     """Whoever computes tiles."""
 
-    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Seen]]:
+    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Observed]]:
         """Compute these tiles, and say which one is done, in any order."""
         ...
 
@@ -215,7 +191,7 @@ class Alone:
 
     devices: tuple[Any, ...] | None = None
 
-    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Seen]]:
+    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Observed]]:
         """Compute tiles one after the other, as many at a time as there are devices."""
         devices = self.devices or tuple(jax.local_devices())
         program = _OneDevice(work) if len(devices) == 1 else _Sharded(work, devices)
@@ -231,28 +207,21 @@ class Alone:
             yield from _read(work, *waiting.popleft())
 
 
-def room(work: Work) -> Seen:
-    """Tables for all that is going to be observed."""
-    widths = (len(work.at), work.hits, len(work.statistics))
-    return Seen(*(np.zeros((work.samples, work.data.size, width)) for width in widths))
-
-
-def observe_all(work: Work, crew: Crew | None = None, sample: int = 0) -> Seen:
+def observe_all(work: Work, crew: Crew | None = None, sample: int = 0) -> Observed:
     """What is observed of one of a work's rules on the whole data set, by instance.
 
     It is computed as all of them are, beside the others of its group, and so to the same bits.
     """
-    whole = Seen(*(table[0] for table in room(dataclasses.replace(work, hypers=None))))
+    whole = Observed.room((work.data.size,), work.watch)
     wanted = sample // work.groups.length
     tiles = [tile for tile in range(work.number) if work.split(tile)[1] == wanted]
     for tile, seen in (crew or Alone()).observe(work, tiles):
         place = work.place(tile)
-        for table, part in zip(whole, seen, strict=True):
-            table[place.instances] = part[sample - place.samples.start]
+        whole.put(place.instances, seen.at(sample - place.samples.start))
     return whole
 
 
-def _read(work: Work, tiles: Sequence[int], results: Any) -> Iterator[tuple[int, Seen]]:
+def _read(work: Work, tiles: Sequence[int], results: Any) -> Iterator[tuple[int, Observed]]:
     for tile, seen in zip(tiles, results(), strict=True):
         yield tile, work.checked(tile, seen)
 
@@ -273,11 +242,8 @@ class _OneDevice:
             None if hypers is None else jnp.asarray(hypers),
             work.problem,
             self.thetas(run),
-            work.at,
-            work.levels(),
-            tuple(work.statistics.values()),
+            *work.watch.compiled_for(),
             work.block,
-            work.goal,
         )
         return lambda: [seen]
 
@@ -307,11 +273,8 @@ class _Sharded:
             rest,
             work.rule,
             work.problem,
-            work.at,
-            work.levels(),
-            tuple(work.statistics.values()),
+            *work.watch.compiled_for(),
             work.block,
-            work.goal,
         )
 
         def results() -> list[Observed]:
@@ -341,11 +304,9 @@ def _observe_sharded(
     rest: Any,
     rule: Rule,
     problem: Problem,
-    at: tuple[int, ...],
-    levels: Array,
-    statistics: tuple[Statistic, ...],
+    watch: Watch,
+    levels: Float[Array, " tolerance"],
     block: int,
-    goal: Goal | None,
 ) -> Observed:
     """The program of one device on every device of a mesh, with hypers and instances of its own."""
     shared, fixed = eqx.partition((rule, problem, levels), eqx.is_array)
@@ -353,7 +314,7 @@ def _observe_sharded(
     def one(arrays: Any, shared: Any) -> Observed:
         hypers, thetas = eqx.combine(jax.tree.map(lambda leaf: leaf[0], arrays), rest)
         rule, problem, levels = eqx.combine(shared, fixed)
-        seen = observe_several(rule, hypers, problem, thetas, at, levels, statistics, block, goal)
+        seen = observe_several(rule, hypers, problem, thetas, watch, levels, block)
         return jax.tree.map(lambda leaf: leaf[None], seen)
 
     spread = PartitionSpec("tile")

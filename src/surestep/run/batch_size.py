@@ -1,7 +1,7 @@
-"""How much is rolled out side by side: measured once on a processor, and remembered there.
+"""Batch sizes: measured once on a processor, and remembered there.
 
-A pace changes how fast a run is, and the last bits of what it observes. So a run keeps the one
-that it began with, and without a place to remember it there is one for all.
+A batch size changes how fast a run is, and the last bits of what it observes. So a run keeps the
+sizes that it began with, and without a place to remember them there are the same for all.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from jax.flatten_util import ravel_pytree
 
 from surestep.base.compilation_cache import own_folder
 from surestep.base.errors import RunFolderError
-from surestep.base.keys import named_key
 from surestep.base.progress import Reporter, Silence
 from surestep.problem.base import Problem, Theta, count, instance
 from surestep.problem.datasets import PriorSet
 from surestep.problem.draw import working_precision
 from surestep.problem.form import named_leaves, theta_form
-from surestep.rollout.loop import BLOCK, observe
+from surestep.rollout.batched import BLOCK
+from surestep.rollout.observe import Watch, observe
 from surestep.rules.base import Rule, hyper_of
 from surestep.run.config import RunConfig
 from surestep.storage.files import parse_json, write_text
@@ -46,15 +46,15 @@ _ROUNDS = 3
 _LONG_ENOUGH = 0.15
 """Seconds: what is faster is measured more often."""
 _ROOM = 2 * 2**30
-"""Bytes that a program may need for what is side by side."""
+"""Bytes that a program may need for a batch."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Pace:
-    """How many instances and how many samples are side by side in one program."""
+class BatchSizes:
+    """How many instances, and how many samples, are one batch."""
 
     block: int = BLOCK
-    abreast: int = 1
+    sample_block: int = 1
 
 
 def settled(
@@ -63,40 +63,44 @@ def settled(
     folder: RunFolder | None = None,
     report: Reporter | None = None,
 ) -> RunConfig[Any]:
-    """The configuration with a pace: its own, its folder's, or the one that suits this machine."""
-    if config.block and config.abreast:
+    """The configuration with batch sizes: its own, its folder's, or what suits this machine."""
+    if config.block and config.sample_block:
         return config
     if folder is not None and folder.kept(folder.config_path).exists():
-        pace = _stored(folder)
+        size = _stored(folder)
     elif jax.default_backend() != "cpu":
-        pace = for_accelerator(Pace(config.block, config.abreast), _dimension(experiment.problem))
+        size = for_accelerator(
+            BatchSizes(config.block, config.sample_block), _dimension(experiment.problem)
+        )
         # So few that every device has something to do.
         share = -(-config.sample.samples // len(jax.devices()))
-        pace = dataclasses.replace(pace, abreast=min(pace.abreast, share))
+        size = dataclasses.replace(size, sample_block=min(size.sample_block, share))
     elif _numbers(config, experiment.problem) < WORTH_IT:
-        pace = Pace()
+        size = BatchSizes()
     else:
-        pace = _suitable(config, experiment, report or Silence())
+        size = _suitable(config, experiment, report or Silence())
     return dataclasses.replace(
-        config, block=config.block or pace.block, abreast=config.abreast or pace.abreast
+        config,
+        block=config.block or size.block,
+        sample_block=config.sample_block or size.sample_block,
     )
 
 
-def _stored(folder: RunFolder) -> Pace:
+def _stored(folder: RunFolder) -> BatchSizes:
     found = folder.read_kept(folder.config_path)
     try:
-        return _pace(found)
+        return _sizes(found)
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
-            f"{folder.config_path} does not say how much is side by side (block, abreast)"
+            f"{folder.config_path} does not say how large batches are (block, sample_block)"
         ) from error
 
 
-def _pace(found: Any) -> Pace:
-    block, abreast = found["block"], found["abreast"]
-    if not (type(block) is int and type(abreast) is int and min(block, abreast) > 0):
+def _sizes(found: Any) -> BatchSizes:
+    block, sample_block = found["block"], found["sample_block"]
+    if not (type(block) is int and type(sample_block) is int and min(block, sample_block) > 0):
         raise ValueError
-    return Pace(block, abreast)
+    return BatchSizes(block, sample_block)
 
 
 def _numbers(config: RunConfig[Any], problem: Problem) -> float:
@@ -110,29 +114,29 @@ def _dimension(problem: Problem) -> int:
         return jax.eval_shape(lambda theta: ravel_pytree(problem.start(theta))[0], form).size
 
 
-def _suitable(config: RunConfig[Any], experiment: Experiment, report: Reporter) -> Pace:
+def _suitable(config: RunConfig[Any], experiment: Experiment, report: Reporter) -> BatchSizes:
     base, problem = own_folder(), experiment.problem
     if base is None or config.block:
-        return Pace()
+        return BatchSizes()
     with working_precision(problem):
-        rule = experiment.create_rule(named_key(config.seed, "rule"))
+        rule = experiment.rule(config.seed)
         thetas = PriorSet.draw(problem, min(BLOCK, config.sizes.prior), config.seed).thetas
-        path = base / "paces" / f"{_name(config, problem, rule, thetas)}.json"
+        path = base / "batch_sizes" / f"{_name(config, problem, rule, thetas)}.json"
     with contextlib.suppress(OSError, RunFolderError, KeyError, TypeError, ValueError):
-        return _pace(parse_json(path.read_text(), path))
-    report.say("measuring how much to compute side by side on this machine")
-    paces = candidates(_dimension(problem), config.sizes.train)
-    found = fastest(paces, functools.partial(seconds, problem, rule, thetas))
+        return _sizes(parse_json(path.read_text(), path))
+    report.say("measuring which batch size suits this machine")
+    sizes = candidates(_dimension(problem), config.sizes.train)
+    found = fastest(sizes, functools.partial(seconds, problem, rule, thetas))
     with contextlib.suppress(OSError, RunFolderError):
         # Where nothing can be written, it is measured again.
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(dataclasses.asdict(found)))
-    report.say(f"{found.block} instances side by side")
+    report.say(f"{found.block} instances a batch")
     return found
 
 
 def _name(config: RunConfig[Any], problem: Problem, rule: Rule, thetas: Theta) -> str:
-    """What a pace depends on: the machine, and the forms of what is computed, but no seed."""
+    """What batch sizes depend on: the machine, and the forms of what is computed, but no seed."""
     leaves = named_leaves("theta", instance(thetas, 0)).items()
     facts = (
         [device.device_kind for device in jax.local_devices()],
@@ -146,42 +150,44 @@ def _name(config: RunConfig[Any], problem: Problem, rule: Rule, thetas: Theta) -
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
-def for_accelerator(given: Pace, dimension: int) -> Pace:
+def for_accelerator(given: BatchSizes, dimension: int) -> BatchSizes:
     """As much at once as there is room for; what is given (not 0) stays."""
     together = max(1, _AT_ONCE // dimension)
     block = given.block or min(BLOCK, 2 ** (together.bit_length() - 1))
-    return Pace(block, given.abreast or max(1, min(64, together // block)))
+    return BatchSizes(block, given.sample_block or max(1, min(64, together // block)))
 
 
-def candidates(dimension: int, instances: int) -> list[Pace]:
+def candidates(dimension: int, instances: int) -> list[BatchSizes]:
     """What is worth trying on a processor, from little to much, no more than there is.
 
     Small blocks stay in its caches, large ones waste less between products.
     """
     least, *more = (1, 4, 16, 64, 256) if dimension >= _LARGE else (4, 16, 64, 256)
-    return [Pace(block) for block in (least, *(b for b in more if b < 2 * instances))]
+    return [BatchSizes(block) for block in (least, *(b for b in more if b < 2 * instances))]
 
 
-def fastest(paces: Sequence[Pace], seconds: Callable[[Pace], float], budget: float = 10.0) -> Pace:
+def fastest(
+    sizes: Sequence[BatchSizes], seconds: Callable[[BatchSizes], float], budget: float = 10.0
+) -> BatchSizes:
     """The fastest one, of those that can be measured within a budget in seconds."""
     began = time.monotonic()
-    best, *others = paces
+    best, *others = sizes
     least = seconds(best)
-    for pace in others:
+    for size in others:
         left = budget - (time.monotonic() - began)
-        if _number(pace) * least * _ROUNDS > left:
+        if _number(size) * least * _ROUNDS > left:
             break
-        taken = seconds(pace)
+        taken = seconds(size)
         if taken < least:
-            best, least = pace, taken
+            best, least = size, taken
     return best
 
 
-def seconds(problem: Problem, rule: Rule, thetas: Theta, pace: Pace) -> float:
+def seconds(problem: Problem, rule: Rule, thetas: Theta, size: BatchSizes) -> float:
     """What a few iterations take, a rollout; infinite where there is no room for the program."""
     with working_precision(problem):
-        some = instance(thetas, jnp.arange(_number(pace)) % count(thetas))
-        arguments = (rule, problem, some, (_ITERATIONS,), jnp.zeros(0), (), pace.block)
+        some = instance(thetas, jnp.arange(_number(size)) % count(thetas))
+        arguments = (rule, problem, some, *Watch((_ITERATIONS,)).compiled_for(), size.block)
         roll_out: Any = observe
         program = roll_out.lower(*arguments).compile()
         needed = program.compiled.memory_analysis()
@@ -192,9 +198,9 @@ def seconds(problem: Problem, rule: Rule, thetas: Theta, pace: Pace) -> float:
             began = time.perf_counter()
             jax.block_until_ready(program(*arguments))
             times.append(time.perf_counter() - began)
-    return min(times) / _number(pace)
+    return min(times) / _number(size)
 
 
-def _number(pace: Pace) -> int:
+def _number(size: BatchSizes) -> int:
     """How many instances are rolled out to measure: full blocks, more than one of small ones."""
-    return pace.block * max(1, 16 // pace.block)
+    return size.block * max(1, 16 // size.block)

@@ -11,7 +11,7 @@ from surestep.certify.planning import CertifySettings
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem.datasets import SplitSizes
 from surestep.problem.goal import Goal
-from surestep.rollout.loop import BLOCK
+from surestep.rollout.batched import BLOCK
 from surestep.rules.safeguarded import SafeguardSettings
 from surestep.train.constraint import Constraint
 from surestep.train.experiment import Experiment
@@ -47,8 +47,8 @@ class RunConfig(Generic[Settings]):
     family_seed: int = 0
     """The family's seed: what is drawn once and shared by all instances."""
     block: int = 0
-    """How many instances are iterated side by side; 0 for as many as suit this machine."""
-    abreast: int = 0
+    """How many instances are iterated as one batch; 0 for as many as suit this machine."""
+    sample_block: Annotated[int, tyro.conf.arg(aliases=["--abreast"])] = 0
     """How many samples one program rolls out when certifying; 0 for as many as suit it."""
     sizes: SplitSizes = SplitSizes()
     """Sizes of the four data sets."""
@@ -81,7 +81,7 @@ class RunConfig(Generic[Settings]):
             self.block or BLOCK,
             experiment.statistics,
             self.training,
-            self.abreast or 1,
+            self.sample_block or 1,
         )
 
     def validate(self) -> None:
@@ -93,10 +93,10 @@ class RunConfig(Generic[Settings]):
                 raise ConfigurationError(f"sizes.{field.name} must be at least 1, not {size}")
         if self.horizon < 1:
             raise ConfigurationError(f"horizon must be at least 1, not {self.horizon}")
-        if min(self.block, self.abreast) < 0:
+        if min(self.block, self.sample_block) < 0:
             raise ConfigurationError(
-                "block and abreast must be at least 1, or 0 for what suits this machine, not "
-                f"{self.block} and {self.abreast}"
+                "block and sample_block must be at least 1, or 0 for what suits this machine, not "
+                f"{self.block} and {self.sample_block}"
             )
         for name in ("seed", "family_seed"):
             if not 0 <= getattr(self, name) < 2**31:

@@ -19,7 +19,8 @@ import numpy as np
 import safetensors.numpy
 
 from surestep.base.errors import ConfigurationError, HostError
-from surestep.rollout.tiles import Alone, Seen, Work
+from surestep.rollout.observe import Observed
+from surestep.rollout.tiles import Alone, Work
 
 PATIENCE = 60.0
 """After so many seconds without a sign of life a process counts as lost."""
@@ -260,7 +261,7 @@ class Leader:
         self.board.put(f"job/{job}", content)
         return job
 
-    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Seen]]:
+    def observe(self, work: Work, tiles: Sequence[int]) -> Iterator[tuple[int, Observed]]:
         """Compute tiles, together with the others."""
         job = self._post(pack_work(work, tiles))
         share = Share(self.board, f"next/{job}", tiles, len(jax.local_devices()))
@@ -297,12 +298,12 @@ class Leader:
         self.board.require_alive(*self.board.others())
 
 
-def _expected(work: Work, tile: int, seen: Seen) -> tuple[int, Seen]:
+def _expected(work: Work, tile: int, seen: Observed) -> tuple[int, Observed]:
     """What another process has seen, if it can be a tile of this work."""
     if 0 <= tile < work.number:
         shape = work.place(tile).shape
-        widths = (len(work.at), work.hits, len(work.statistics))
-        if all(part.shape == (*shape, n) for part, n in zip(seen, widths, strict=True)):
+        tables = vars(seen).values()
+        if [table.shape for table in tables] == [(*shape, n) for n in work.watch.widths]:
             return tile, seen
     raise HostError(f"a process has handed in something that is no tile of this work. {_GOES_ON}")
 
@@ -311,9 +312,9 @@ def pack_work(work: Work, tiles: Sequence[int]) -> bytes:
     """A work as bytes, for processes that know the problem, its rules and the data already."""
     facts = {
         "name": work.name,
-        "at": work.at,
-        "tolerances": work.tolerances,
-        "to_goal": work.goal is not None,
+        "at": work.watch.at,
+        "tolerances": work.watch.tolerances,
+        "to_goal": work.watch.goal is not None,
         "sha256": work.data.sha256,
         "number": work.number,
     }
@@ -341,13 +342,13 @@ def unpack_end(content: bytes) -> tuple[int, str]:
     return end["code"], end["message"]
 
 
-def pack_seen(tile: int, seen: Seen) -> bytes:
+def pack_seen(tile: int, seen: Observed) -> bytes:
     """What was observed on a tile, as bytes."""
-    arrays = {name: np.ascontiguousarray(part) for name, part in seen._asdict().items()}
+    arrays = {name: np.ascontiguousarray(part) for name, part in vars(seen).items()}
     return safetensors.numpy.save(arrays | {"tile": np.array([tile])})
 
 
-def unpack_seen(content: bytes) -> tuple[int, Seen]:
+def unpack_seen(content: bytes) -> tuple[int, Observed]:
     """The other way round."""
     arrays = safetensors.numpy.load(content)
-    return int(arrays.pop("tile")[0]), Seen(**arrays)
+    return int(arrays.pop("tile")[0]), Observed(**arrays)

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep.base.errors import ConfigurationError, RunFolderError
-from surestep.base.keys import named_key
 from surestep.base.machine import provenance
 from surestep.base.progress import Reporter
 from surestep.certify.certificate import Certificate
-from surestep.certify.claims import Plan
 from surestep.certify.gather import certify
+from surestep.certify.plan import Plan
 from surestep.certify.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
 from surestep.certify.statements import issue, make_certificate
 from surestep.problem.base import Problem, StockedProblem, Theta
@@ -29,7 +28,7 @@ from surestep.problem.draw import DrawnInChunks, working_precision
 from surestep.problem.form import as_instances, named_leaves, theta_form
 from surestep.problem.streamed import ReadInChunks, chunks, open_arrays
 from surestep.rollout.tiles import Crew
-from surestep.rules.base import Rule, hyper_of, require_fit, solver_fingerprint, with_hyper
+from surestep.rules.base import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.run.config import RunConfig
 from surestep.storage.arrays import Announced, read_arrays, write_arrays
 from surestep.storage.mirrored import Kept
@@ -136,14 +135,12 @@ def certify_again(
     write_instances(place, train)
     charge(folder, place.name, epsilon, train)
     opponents = choose_opponents(settings, experiment)
-    with working_precision(experiment.problem):
-        rule = experiment.create_rule(named_key(config.seed, "rule"))
+    rule = experiment.rule(config.seed)
     results = RunFolder(place)
     results.mark("made_with", environments=[provenance()])
     checkpoint = results.checkpoint("certify")
     found = certify(plan, task, rule, prior, opponents, train, checkpoint, report, crew)
-    with working_precision(experiment.problem):
-        chosen = with_hyper(rule, jnp.asarray(prior.hypers[found.mode]))
+    chosen = experiment.rule_at(config.seed, prior.hypers[found.deployed_sample])
     document = issue(config.name, plan, chosen, found, dataclasses.replace(split, train=train))
     results.save("certify", found)
     Kept(place / "certificate.json").write(to_json(document))
@@ -369,7 +366,7 @@ def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
 
     Or from .npy files: a single one, if theta is one array, or a folder of them with those names.
     They are read a part at a time, when it is needed, so they may be larger than memory.
-    Every instance is tried at the problem's start, `block` of them side by side.
+    Every instance is tried at the problem's start, in batches of `block`.
     """
     arrays = read_arrays_of(problem, path)
     if path.suffix == ".npz":

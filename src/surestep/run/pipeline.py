@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep.base.errors import ConfigurationError, InfeasibleError, RunFolderError
-from surestep.base.keys import named_key
 from surestep.base.machine import provenance
 from surestep.base.progress import Reporter, Silence
 from surestep.certify.certificate import Certificate
-from surestep.certify.claims import Plan
-from surestep.certify.gather import Certified, certify
+from surestep.certify.gather import certify
+from surestep.certify.plan import Plan
 from surestep.certify.planning import choose_opponents, plan_run
+from surestep.certify.posterior import Certified
 from surestep.certify.statements import issue
 from surestep.evaluate.break_even import BreakEven, break_even, training_seconds
 from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
@@ -27,7 +27,7 @@ from surestep.problem.base import Problem, Theta, instance
 from surestep.problem.contract import check_problem
 from surestep.problem.datasets import Split
 from surestep.problem.draw import working_precision
-from surestep.rollout.loop import BLOCK, rollouts
+from surestep.rollout.batched import BLOCK, rollouts
 from surestep.rollout.tiles import Crew
 from surestep.rules import GradientDescent
 from surestep.rules.base import Rule, require_fit, solver_fingerprint, with_hyper
@@ -64,10 +64,11 @@ class Learned:
     """A learned rule, what is certified of it, and how it did on the test set."""
 
     task: Task
-    rule: Rule
+    deployed: Rule
+    """The rule that is handed out."""
     certificate: Certificate
     prior: Sampled
-    posterior: Certified
+    certified: Certified
     evaluation: Evaluated
     training_seconds: float = math.nan
     """What imitating, locating and sampling took."""
@@ -91,13 +92,13 @@ class Learned:
         task = self.task
         return Solver(
             task.problem,
-            self.rule,
+            self.deployed,
             task.horizon,
             task.goal,
             task.block,
             self.certificate,
             # The posterior that the certificate's statements are about.
-            Posterior(self.prior.hypers, self.posterior.log_gibbs),
+            Posterior(self.prior.hypers, self.certified.log_posterior),
             self.probes,
         )
 
@@ -146,7 +147,7 @@ def learn(
     report = report or Silence()
     with working_precision(experiment.problem):
         # Everything that can be wrong is found here, before anything is written or computed.
-        rule = experiment.create_rule(named_key(config.seed, "rule"))
+        rule = experiment.rule(config.seed)
         for fitting in (rule, experiment.teacher, *baselines.values()):
             if fitting is not None:
                 require_fit(fitting, experiment.problem)
@@ -246,7 +247,7 @@ def _stages(
             plan, task, rule, prior, opponents, split.train, checkpoint, report, crew
         ),
     )
-    deployed = _at(rule, prior.hypers[found.mode], task)
+    deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
@@ -284,9 +285,8 @@ def _stages(
 
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
     """The rules of a population: that of a run without one, and others like it."""
-    with working_precision(experiment.problem):
-        keys = [named_key(config.seed, "rule", i) for i in range(1, config.population.members)]
-        return [first, *(experiment.create_rule(key) for key in keys)]
+    others = range(1, config.population.members)
+    return [first, *(experiment.rule(config.seed, member) for member in others)]
 
 
 def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:

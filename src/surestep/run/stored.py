@@ -3,38 +3,32 @@
 from typing import Any
 
 from surestep.base.errors import RunFolderError
-from surestep.base.keys import named_key
 from surestep.certify.certificate import Certificate
-from surestep.certify.gather import Certified
+from surestep.certify.posterior import Certified
 from surestep.evaluate.break_even import training_seconds
 from surestep.evaluate.off_family import Shifted
 from surestep.evaluate.test_set import Evaluated
-from surestep.problem.draw import working_precision
-from surestep.rules.base import with_hyper
 from surestep.run.config import RunConfig
 from surestep.run.pipeline import Learned
 from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train.experiment import Experiment
 from surestep.train.sample import Sampled
-from surestep.train.steps import hyper_at
 
 
 def read_learned(config: RunConfig[Any], experiment: Experiment, folder: RunFolder) -> Learned:
     """What `learn` returned when the run ended; a run that has not ended is refused."""
     require_finished(folder)
     prior, found = folder.load("sample", Sampled), folder.load("certify", Certified)
-    with working_precision(experiment.problem):
-        rule = experiment.create_rule(named_key(config.seed, "rule"))
-        deployed = with_hyper(rule, hyper_at(rule, prior.hypers[found.mode]))
+    deployed = experiment.rule_at(config.seed, prior.hypers[found.deployed_sample])
     return Learned(
         task=config.task(experiment),
-        rule=deployed,
+        deployed=deployed,
         certificate=from_plain(
             Certificate, folder.read_kept(folder.certificate_path), folder.certificate_path.name
         ),
         prior=prior,
-        posterior=found,
+        certified=found,
         evaluation=folder.load("evaluate", Evaluated),
         training_seconds=training_seconds(folder.status()),
         shifted=folder.load("shifted", Shifted) if folder.has("shifted") else None,

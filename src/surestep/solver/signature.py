@@ -9,7 +9,7 @@ from surestep.base.errors import SolverFileError
 from surestep.problem.base import Problem, Theta
 from surestep.problem.draw import working_precision
 from surestep.problem.form import Part, parts, point_form, theta_form
-from surestep.rollout.loop import rollouts
+from surestep.rollout.batched import rollouts
 from surestep.rules import GradientDescent
 
 PROBES, _ITERATIONS = 4, 2

@@ -19,15 +19,8 @@ from surestep.problem.draw import draw, working_precision
 from surestep.problem.form import theta_form
 from surestep.problem.goal import Goal, reached, thresholds
 from surestep.problem.instances import Instances, as_points
-from surestep.rollout.loop import (
-    BLOCK,
-    Draws,
-    Status,
-    Underway,
-    begin_each,
-    continue_each,
-    points_of,
-)
+from surestep.rollout.batched import BLOCK, Draws, begin_each, continue_each, points_of
+from surestep.rollout.loop import Status, Underway
 from surestep.rules.base import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.solver.export import export_solver
 from surestep.solver.file import Stored, read_solver, write_solver

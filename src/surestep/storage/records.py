@@ -117,6 +117,13 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in kinds:
         return None
+    tagged = {_tag(kind): kind for kind in kinds}
+    if None not in tagged:
+        record: dict[str, Any] = _expect(isinstance(value, dict), value, "an object", where)
+        tag: Any = record.get("kind")
+        known = ", ".join(map(repr, tagged))
+        _expect(isinstance(tag, str) and tag in tagged, tag, f"one of {known}", f"{where}.kind")
+        return _read(tagged[tag], value, where)
     errors = []
     for kind in kinds:
         if kind is not type(None):
@@ -125,6 +132,12 @@ def _read_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
             except RunFolderError as error:
                 errors.append(error)
     raise errors[0]
+
+
+def _tag(kind: Any) -> str | None:
+    """The word that tells one kind of record from others: the only value of its field `kind`."""
+    hint = _hints(kind).get("kind") if dataclasses.is_dataclass(kind) else None
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Literal else None
 
 
 def _expect(condition: bool, value: Any, wanted: str, where: str) -> Any:

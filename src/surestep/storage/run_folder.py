@@ -144,14 +144,14 @@ class RunFolder:
 
     def save(self, stage: str, result: Any) -> None:
         """Keep a stage's result; its checkpoint is no longer needed."""
-        fields = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-        arrays = {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
-        facts = {name: to_plain(v) for name, v in fields.items() if name not in arrays}
-        names = {f.name: f.metadata.get("axes", ()) for f in dataclasses.fields(result)}
+        values, fields = _values(result), _fields(type(result))
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        facts = {name: to_plain(v) for name, v in values.items() if name not in arrays}
+        axes = {name: list(fields[name][1] or ()) for name in arrays}
         metadata = {
             "schema": str(SCHEMA),
             "facts": json.dumps(facts, sort_keys=True, allow_nan=False),
-            "axes": json.dumps({name: list(names[name]) for name in arrays}, sort_keys=True),
+            "axes": json.dumps(axes, sort_keys=True),
         }
         write_arrays(self._result_path(stage), arrays, metadata)
         self.checkpoint(stage).remove()
@@ -161,18 +161,17 @@ class RunFolder:
         path = self._result_path(stage)
         arrays, metadata = read_arrays(path)
         facts = parse_json(metadata.get("facts", ""), path)
-        hints = typing.get_type_hints(kind)
-        fields = dataclasses.fields(typing.cast(Any, kind))
-        named = {f.name: f.metadata["axes"] for f in fields if "axes" in f.metadata}
+        fields = _fields(kind)
+        named = {name: axes for name, (_, axes) in fields.items() if axes is not None}
         if not isinstance(facts, dict) or set(arrays) != set(named):
             raise RunFolderError(f"{path} holds another result than that of the stage {stage}")
         _require_axes(path, arrays, named)
         values: dict[str, Any] = dict(arrays)
-        for name in (field.name for field in fields if field.name not in arrays):
+        for name in (name for name in fields if name not in arrays):
             if name not in facts:
                 raise RunFolderError(f"{path}: {stage}.{name} is missing")
-            values[name] = from_plain(hints[name], facts[name], f"{stage}.{name}")
-        return kind(**values)
+            values[name] = from_plain(fields[name][0], facts[name], f"{stage}.{name}")
+        return _made(kind, values)
 
     def dataset(self, stage: str) -> "xarray.Dataset":
         """A stage's arrays with the names of their axes."""
@@ -206,6 +205,52 @@ class RunFolder:
 
     def _result_path(self, stage: str) -> Path:
         return self.path / f"{stage}.safetensors"
+
+
+def _parts(kind: Any) -> dict[str, Any]:
+    """The fields of a result that are records with arrays of their own, and what they are."""
+    hints = typing.get_type_hints(kind)
+    return {
+        field.name: hints[field.name]
+        for field in dataclasses.fields(kind)
+        if dataclasses.is_dataclass(hints[field.name])
+        and any("axes" in inner.metadata for inner in dataclasses.fields(hints[field.name]))
+    }
+
+
+def _fields(kind: Any) -> dict[str, tuple[Any, tuple[str, ...] | None]]:
+    """All fields of a result, those of its parts among them: their types and, of arrays, axes."""
+    parts, hints = _parts(kind), typing.get_type_hints(kind)
+    found: dict[str, tuple[Any, tuple[str, ...] | None]] = {}
+    for field in dataclasses.fields(kind):
+        if field.name in parts:
+            found |= _fields(parts[field.name])
+        else:
+            found[field.name] = hints[field.name], field.metadata.get("axes")
+    return found
+
+
+def _values(result: Any) -> dict[str, Any]:
+    """The values of all these fields."""
+    parts = _parts(type(result))
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(result):
+        value = getattr(result, field.name)
+        found |= _values(value) if field.name in parts else {field.name: value}
+    return found
+
+
+def _made(kind: Any, values: dict[str, Any]) -> Any:
+    """A result from the values of all these fields."""
+    parts = _parts(kind)
+    return kind(
+        **{
+            field.name: _made(parts[field.name], values)
+            if field.name in parts
+            else values[field.name]
+            for field in dataclasses.fields(kind)
+        }
+    )
 
 
 def _require_axes(

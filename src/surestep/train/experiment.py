@@ -5,13 +5,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from surestep.base.errors import ConfigurationError, unknown
+from surestep.base.keys import named_key
 from surestep.problem.base import Point, Problem, Theta
-from surestep.rollout.loop import Measure, Statistic
-from surestep.rules.base import Rule
+from surestep.problem.draw import working_precision
+from surestep.rollout.loop import Measure
+from surestep.rollout.observe import Statistic
+from surestep.rules.base import Rule, hyper_of, with_hyper
+from surestep.rules.optax_rule import parse_rule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +88,18 @@ class Experiment:
     goal_second_moment: float | None = None
     """A bound on the second moment of the goal's threshold, if one is known for sure."""
 
+    def rule(self, seed: int, member: int = 0) -> Rule:
+        """The rule that a run with this seed begins with; a population has further members."""
+        names = ("rule", member) if member else ("rule",)
+        with working_precision(self.problem):
+            return self.create_rule(named_key(seed, *names))
+
+    def rule_at(self, seed: int, hyper: Float[np.ndarray, " d"]) -> Rule:
+        """The same rule with a stored hyper, in the rule's precision."""
+        rule = self.rule(seed)
+        with working_precision(self.problem):
+            return with_hyper(rule, jnp.asarray(hyper, hyper_of(rule).dtype))
+
     def chosen(self, names: Iterable[str]) -> dict[str, Rule]:
         """The baselines of these names; `optax:adam(learning_rate=0.01)` is one of Optax's."""
         return {name: self._baseline(name) for name in names}
@@ -91,8 +108,6 @@ class Experiment:
         if name in self.baselines:
             return self.baselines[name]
         if name.startswith("optax:"):
-            from surestep.rules.optax_rule import parse_rule  # noqa: PLC0415
-
             return parse_rule(name)
         raise ConfigurationError(unknown("baseline", name, tuple(self.baselines)))
 

@@ -22,7 +22,7 @@ from surestep.problem.base import Problem, Theta, count, instance
 from surestep.problem.datasets import PriorSet
 from surestep.problem.draw import working_precision
 from surestep.problem.oracle import Evaluations, Oracle
-from surestep.rollout.loop import Progress, advance
+from surestep.rollout.loop import Progress, in_step
 from surestep.rules.base import Rule, hyper_of, require_fit, with_hyper
 from surestep.storage.run_folder import axes
 from surestep.train.task import Task
@@ -196,9 +196,8 @@ def _piece(
     theta = instance(thetas, pupil.index)
     distance = jnp.zeros((), learning.hyper.dtype)
     followed = pupil.progress
-    for _ in range(settings.length):
-        followed = advance(rule.bare(), problem, theta, followed)
-        guide = advance(teacher, problem, theta, guide)
+    pairs = in_step(rule.bare(), teacher, problem, theta, (followed, guide), settings.length)
+    for followed, guide in pairs:
         ahead = jnp.where(followed.diverged | guide.diverged, jnp.inf, 1.0)
         difference = followed.state.x - jax.lax.stop_gradient(guide.state.x)
         distance = distance + ahead * jnp.sum(difference**2) / settings.length

@@ -13,8 +13,9 @@ from surestep.problem.base import Problem, instance
 from surestep.problem.datasets import DataSet, PriorSet, ValidationSet
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal, reached, thresholds
-from surestep.rollout.loop import Statistic, losses_at
-from surestep.rollout.tiles import Seen, Work, observe_all, require_sound
+from surestep.rollout.batched import losses_at
+from surestep.rollout.observe import Observed, Statistic, Watch
+from surestep.rollout.tiles import Work, observe_all, require_sound
 from surestep.rules.base import Rule
 from surestep.train.constraint import Constraint, SuccessEstimate, estimate_success
 from surestep.train.trajectory import Material, TrainingSettings
@@ -30,12 +31,12 @@ class Task:
     horizon: int
     """After how many iterations the goal must be reached (the paper's n_train)."""
     block: int
-    """How many instances are iterated side by side."""
+    """How many instances are a batch."""
     statistics: Mapping[str, Statistic] = dataclasses.field(default_factory=dict)
     """What else of a rollout is certified, by name."""
     training: TrainingSettings = TrainingSettings()
     """What training makes small."""
-    abreast: int = 1
+    sample_block: int = 1
     """How many samples of a prior are rolled out by one program."""
 
     def material(self, data: PriorSet) -> Material:
@@ -65,40 +66,29 @@ class Task:
         require_sound(self.problem, data, found)
         return found
 
+    def watch(
+        self, at: tuple[int, ...], tolerances: tuple[float, ...] = (), to_goal: bool = False
+    ) -> Watch:
+        """What is observed of rollouts: losses, first hits, and the experiment's statistics.
+
+        With `to_goal` the last first hit is that of every instance's own goal.
+        """
+        return Watch(at, tolerances, self.goal if to_goal else None, self.statistics)
+
     def work(
         self,
         rule: Rule,
         data: DataSet,
-        at: tuple[int, ...],
-        tolerances: tuple[float, ...],
+        watch: Watch,
         hypers: Float[np.ndarray, "sample d"] | None = None,
         name: str = "",
-        to_goal: bool = False,
     ) -> Work:
-        """Rollouts of a rule, or of one with several hypers, on every instance of a set.
+        """Rollouts of a rule, or of one with several hypers, on every instance of a set."""
+        return Work(self.problem, rule, hypers, data, watch, self.block, self.sample_block, name)
 
-        With `to_goal` the last column of hits is that of every instance's own goal.
-        """
-        goal = self.goal if to_goal else None
-        sizes = (self.block, self.abreast)
-        statistics = self.statistics
-        return Work(
-            self.problem, rule, hypers, data, at, tolerances, goal, statistics, *sizes, name
-        )
-
-    def observe(
-        self,
-        rule: Rule,
-        data: DataSet,
-        at: tuple[int, ...],
-        tolerances: tuple[float, ...],
-        to_goal: bool = False,
-    ) -> Seen:
-        """Losses at some iterations, gradient evaluations to first hits, the user's statistics.
-
-        With `to_goal` the last column of hits is that of every instance's own goal.
-        """
-        return observe_all(self.work(rule, data, at, tolerances, to_goal=to_goal))
+    def observe(self, rule: Rule, data: DataSet, watch: Watch) -> Observed:
+        """What a rule shows on every instance of a set."""
+        return observe_all(self.work(rule, data, watch))
 
     def start_losses(self, data: DataSet) -> Float[np.ndarray, " instance"]:
         """The losses that every rollout starts from."""

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 from surestep.base.errors import ConfigurationError
 from surestep.problem.base import Problem, Theta, instance
 from surestep.problem.datasets import PriorSet
-from surestep.rollout.loop import Progress, advance, begin
+from surestep.rollout.loop import Progress, begin, unrolled
 from surestep.rules.base import Rule, with_hyper
 
 Objective = Literal["ratio", "log", "sum"]
@@ -97,18 +97,13 @@ def follow(
     """The losses along the next piece (the one it starts from first), and where it ends."""
     theta, rule = instance(thetas, trajectory.index), rule.bare()
 
-    def body(progress: Progress, _: None) -> tuple[Progress, Scalar]:
-        progress = advance(rule, problem, theta, progress, through)
-        return progress, progress.loss
-
     first = trajectory.progress
     if rule.learns_start:
         # Where a rollout begins depends on the hyper too, so a first piece begins once more.
         first = jax.lax.cond(
             trajectory.age == 0, lambda: begin(rule, problem, theta, through), lambda: first
         )
-    # A short piece is cheaper laid out than looped over.
-    last, losses = jax.lax.scan(body, first, None, length=length, unroll=min(length, 4))
+    last, losses = unrolled(rule, problem, theta, first, length, through, min(length, 4))
     ended = Trajectory(trajectory.index, trajectory.age + length, last)
     return jnp.concatenate([jax.lax.stop_gradient(first.loss)[None], losses]), ended
 

@@ -16,7 +16,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.problem.base import Problem, Theta, instance
 from surestep.problem.datasets import PriorSet
 from surestep.problem.draw import working_precision
-from surestep.rollout.loop import losses_at
+from surestep.rollout.batched import losses_at
 from surestep.rules.base import Rule
 from surestep.rules.safeguarded import SafeguardSettings
 from surestep.train.steps import merit

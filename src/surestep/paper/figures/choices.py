@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from surestep.base.keys import named_key
 from surestep.base.progress import Reporter
 from surestep.paper import registry
 from surestep.problem.datasets import Split
@@ -37,7 +36,7 @@ def design_choices(seed: int, report: Reporter, preset: str = "quick") -> Figure
     split = Split.draw(experiment.problem, config.sizes, seed)
     assert experiment.teacher is not None
     with working_precision(experiment.problem):
-        rule = experiment.create_rule(named_key(seed, "rule"))
+        rule = experiment.rule(seed)
         first = imitate(
             config.imitate, task, rule, experiment.teacher, split.prior, seed, report
         ).hyper

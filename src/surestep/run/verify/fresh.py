@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.certify.certificate import Certificate
-from surestep.certify.gather import Certified
+from surestep.certify.posterior import Certified
 from surestep.problem.datasets import Split, TrainSet
 from surestep.problem.draw import DrawnInChunks
 from surestep.run.config import RunConfig

@@ -10,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from surestep.base.keys import named_key
 from surestep.base.machine import provenance
 from surestep.certify.certificate import Certificate, Statement
-from surestep.certify.claims import Plan
-from surestep.certify.gather import Certified, paper_posterior, race_length
+from surestep.certify.gather import race_length
+from surestep.certify.plan import Plan
 from surestep.certify.planning import choose_opponents, plan_run
+from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.statements import issue
 from surestep.problem.base import StockedProblem
 from surestep.problem.datasets import DataSet, Split, StreamedTrainSet, TrainSet
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import reached
+from surestep.rollout.observe import Observed, Watch
 from surestep.rollout.rounding import (
     EXACT,
     NUDGES,
@@ -33,8 +34,8 @@ from surestep.rollout.rounding import (
     losses_kind,
     nudged_rule,
 )
-from surestep.rollout.tiles import Seen, observe_all
-from surestep.rules.base import AnyRule, Rule, with_hyper
+from surestep.rollout.tiles import observe_all
+from surestep.rules.base import AnyRule, Rule
 from surestep.run.config import RunConfig
 from surestep.storage.files import read_json
 from surestep.storage.records import from_plain, to_json, to_plain
@@ -85,9 +86,7 @@ class Finished:
 
     def rule(self, sample: int) -> Rule:
         """One of the prior's rules."""
-        with working_precision(self.experiment.problem):
-            rule = self.experiment.create_rule(named_key(self.config.seed, "rule"))
-            return with_hyper(rule, jnp.asarray(self.prior.hypers[sample]))
+        return self.experiment.rule_at(self.config.seed, self.prior.hypers[sample])
 
 
 def verify(
@@ -138,8 +137,8 @@ def checks_of(run: Finished, rerun: int = 0, seed: int | None = None) -> list[Ch
     if not shapes.stands:
         # Nothing can be computed from evidence that does not belong to the plan.
         return checks
-    again = paper_posterior(plan, run.prior, run.found.evidence)
-    rebuilt = issue(run.config.name, plan, run.rule(again.mode), again, run.split)
+    again = find_posterior(plan, run.prior, run.found.evidence)
+    rebuilt = issue(run.config.name, plan, run.rule(again.deployed_sample), again, run.split)
     checks += [
         _same_posterior(run.found, again, run.elsewhere),
         *_facts(run, rebuilt),
@@ -150,7 +149,7 @@ def checks_of(run: Finished, rerun: int = 0, seed: int | None = None) -> list[Ch
         # Hashes of instances that are drawn again say nothing: what rules do on them does.
         rerun = max(rerun, _FEW)
     if rerun > 0:
-        checks.append(_rerun(run, plan, again.mode, rerun, seed))
+        checks.append(_rerun(run, plan, again.deployed_sample, rerun, seed))
     return checks
 
 
@@ -208,7 +207,8 @@ def _same_posterior(found: Certified, again: Certified, elsewhere: bool) -> Chec
         least = 1e-9 if name.startswith("log_") else 0.0
         return np.allclose(one, other, 1e-9, least, equal_nan=True)
 
-    wrong = [field.name for field in dataclasses.fields(Certified) if not same(field.name)]
+    names = [field.name for field in dataclasses.fields(Certified)]
+    wrong = [name for name in names if name != "evidence" and not same(name)]
     reason = f"{', '.join(wrong)} do not follow from the evidence" if wrong else ""
     return Check("posterior, deployed rule and the paper's bound", not wrong, reason)
 
@@ -254,15 +254,15 @@ def _same_data(run: Finished, rebuilt: Certificate) -> bool:
         return False
 
     def ends(rule: Rule, data: DataSet) -> np.ndarray:
-        return task.observe(rule, data, (task.horizon,), ()).losses
+        return task.observe(rule, data, task.watch((task.horizon,))).losses
 
-    rule = run.rule(run.found.mode)
-    nudged = [ends(*other) for other in _nudged(rule, prior)]
-    stored = run.prior.prior_losses[run.found.mode][:, None]
-    return bool(explained(ends(rule, prior), stored, nudged, _losses(run, known)).all())
+    rule = run.rule(run.found.deployed_sample)
+    perturbed = [ends(*other) for other in _perturbed(rule, prior)]
+    stored = run.prior.prior_losses[run.found.deployed_sample][:, None]
+    return bool(explained(ends(rule, prior), stored, perturbed, _losses(run, known)).all())
 
 
-def _nudged(rule: AnyRule, data: DataSet) -> list[tuple[AnyRule, TrainSet]]:
+def _perturbed(rule: AnyRule, data: DataSet) -> list[tuple[AnyRule, TrainSet]]:
     """A rule and instances as other machines may see them."""
     return [
         (nudged_rule(rule, turn), StreamedTrainSet(Nudged(data, turn))) for turn in range(NUDGES)
@@ -299,7 +299,7 @@ def _same_statement(issued: Statement, rebuilt: Statement | None, elsewhere: boo
 
 def _thresholds(run: Finished) -> Check:
     again = run.config.task(run.experiment).thresholds(run.split.train)
-    good = np.allclose(again, run.found.thresholds, rtol=run.rounding, atol=0)
+    good = np.allclose(again, run.found.evidence.thresholds, rtol=run.rounding, atol=0)
     return Check("the goal on every train instance", bool(good), "" if good else "differs")
 
 
@@ -309,18 +309,21 @@ def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | No
     Where the same bits are expected all are rolled out: the same batch rounds in the same way.
     """
     seed = secrets.randbits(32) if seed is None else seed
-    train, found = run.split.train, run.found
+    train, found = run.split.train, run.found.evidence
     number = min(number, train.size)
     chosen = np.sort(np.random.default_rng(seed).choice(train.size, number, replace=False))
     rows = chosen if run.elsewhere else np.arange(train.size)
-    stored = Seen(found.losses[deployed], found.hits[deployed], found.statistics[deployed])
-    bad = _differing(run, plan, run.rule(deployed), plan.iterations, stored, rows, deployed)
-    race = (plan.horizon, race_length(plan.horizon, found.hits))
+    stored = Observed(found.losses[deployed], found.hits[deployed], found.statistics[deployed])
+    task = run.config.task(run.experiment)
+    first_hits = (plan.hit_tolerances, plan.hits_goal)
+    watch = task.watch(plan.iterations, *first_hits)
+    bad = _differing(run, run.rule(deployed), watch, stored, rows, deployed)
+    race = task.watch((plan.horizon, race_length(plan.horizon, found.hits)), *first_hits)
     opponents = choose_opponents(run.config.certify, run.experiment)
     for i, name in enumerate(plan.opponents):
         nothing = np.zeros((train.size, 0))  # statistics are our rule's alone
-        theirs = Seen(found.opponent_losses[i][:, None], found.opponent_hits[i], nothing)
-        bad |= _differing(run, plan, opponents[name], race, theirs, rows)
+        theirs = Observed(found.opponent_losses[i][:, None], found.opponent_hits[i], nothing)
+        bad |= _differing(run, opponents[name], race, theirs, rows)
     name = f"{len(chosen)} instances rolled out again (chosen by seed {seed})"
     wrong = np.intersect1d(rows[bad], chosen)
     if not wrong.size:
@@ -330,10 +333,9 @@ def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | No
 
 def _differing(
     run: Finished,
-    plan: Plan,
     rule: Rule,
-    at: tuple[int, ...],
-    stored: Seen,
+    watch: Watch,
+    stored: Observed,
     rows: Int[np.ndarray, " row"],
     sample: int | None = None,
 ) -> Bool[np.ndarray, " row"]:
@@ -342,25 +344,26 @@ def _differing(
     # All samples of the group round as they did; elsewhere nothing does.
     hypers = None if sample is None or run.elsewhere else run.prior.hypers
 
-    def roll_out(rule: Rule, data: DataSet) -> Seen:
-        work = task.work(rule, data, at, plan.hit_tolerances, hypers, to_goal=plan.hits_goal)
+    def roll_out(rule: Rule, data: DataSet) -> Observed:
+        work = task.work(rule, data, watch, hypers)
         seen = observe_all(work, sample=0 if hypers is None else sample or 0)
-        return Seen(*(t[:, : s.shape[1]] for t, s in zip(seen, stored, strict=True)))
+        return jax.tree.map(lambda table, like: table[:, : like.shape[1]], seen, stored)
 
     data = _some(run, rows) if run.elsewhere else run.split.train
     here = roll_out(rule, data)
-    then = Seen(*(table[rows] for table in stored))
-    nudged = [roll_out(*other) for other in _nudged(rule, data)] if run.elsewhere else []
-    goals = run.found.thresholds[rows]
+    then = stored.at(rows)
+    perturbed = [roll_out(*other) for other in _perturbed(rule, data)] if run.elsewhere else []
+    goals = run.found.evidence.thresholds[rows]
 
-    def tables(seen: Seen) -> tuple[np.ndarray, ...]:
+    def tables(seen: Observed) -> tuple[np.ndarray, ...]:
         # Where it ends is what is certified first of all.
-        ends = reached(seen.losses[:, -1], goals)[:, None].astype(float)
-        return seen.losses, seen.statistics, ends
+        ends = reached(np.asarray(seen.losses)[:, -1], goals)[:, None].astype(float)
+        return np.asarray(seen.losses), np.asarray(seen.statistics), ends
 
-    kinds = (_losses(run, goals), STATISTICS, EXACT if at == plan.iterations else None)
-    others = list(zip(*(tables(seen) for seen in nudged), strict=True)) or [()] * len(kinds)
-    good = explained_hits(here.hits, then.hits, [seen.hits for seen in nudged]).all(axis=1)
+    kinds = (_losses(run, goals), STATISTICS, EXACT if sample is not None else None)
+    others = list(zip(*(tables(seen) for seen in perturbed), strict=True)) or [()] * len(kinds)
+    hits = [np.asarray(seen.hits) for seen in (here, then, *perturbed)]
+    good = explained_hits(hits[0], hits[1], hits[2:]).all(axis=1)
     for one, other, beside, kind in zip(tables(here), tables(then), others, kinds, strict=True):
         if kind is not None:
             good &= explained(one, other, beside, kind).all(axis=1)
