@@ -117,7 +117,7 @@ def _begun(folder: RunFolder | None, name: str, seed: int) -> Config | None:
     """The configuration of a run that has begun: what was measured then stays as it is."""
     if folder is None or not folder.config_path.exists():
         return None
-    plain = folder.read_kept(folder.config_path)
+    plain = folder.stored_config()
     if not isinstance(plain, dict) or (plain.get("name"), plain.get("seed")) != (name, seed):
         raise ConfigurationError(
             f"{folder.path} holds a run of another problem or seed: choose another folder"

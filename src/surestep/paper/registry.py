@@ -94,7 +94,7 @@ def read_config(folder: RunFolder) -> RunConfig[Any]:
     """The configuration of a run."""
     if not folder.kept(folder.config_path).exists():
         raise RunFolderError(f"{folder.path} holds no run (there is no config.json)")
-    return config_of(folder.read_kept(folder.config_path), str(folder.config_path))
+    return config_of(folder.stored_config(), str(folder.config_path))
 
 
 def config_of(plain: Any, where: str) -> RunConfig[Any]:

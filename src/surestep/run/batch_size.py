@@ -87,7 +87,7 @@ def settled(
 
 
 def _stored(folder: RunFolder) -> BatchSizes:
-    found = folder.read_kept(folder.config_path)
+    found = folder.stored_config()
     try:
         return _sizes(found)
     except (KeyError, TypeError, ValueError) as error:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import xarray
 
 SCHEMA = 1
+_ONLY_IN_0_1 = "abreast"
+"""A setting that had this name in version 0.1 alone."""
 
 Result = TypeVar("Result")
 
@@ -71,6 +73,18 @@ class RunFolder:
         """The folder of figures."""
         return self.path / "figures"
 
+    def stored_config(self) -> Any:
+        """The configuration as plain values; that of a version with another form is refused."""
+        plain = self.read_kept(self.config_path)
+        if isinstance(plain, dict) and _ONLY_IN_0_1 in plain:
+            raise RunFolderError(
+                f"{self.path} was made by surestep 0.1, and its run cannot be gone on with or "
+                "verified by this version: use version 0.1 for that, or run it again in another "
+                "folder (--out). Its solver.safetensors can be used: surestep.load, or surestep "
+                "solve with the problem's name or file in place of the folder"
+            )
+        return plain
+
     @contextlib.contextmanager
     def claimed(self, config: Any) -> Iterator[None]:
         """Make the folder this configuration's, or find that it is, and keep others out."""
@@ -90,7 +104,7 @@ class RunFolder:
             if place.exists() and not place.is_dir():
                 raise RunFolderError(f"{place} is a file, not a folder for a run")
         if self.kept(self.config_path).exists():
-            self._require_same(self.read_kept(self.config_path), json.loads(to_json(config)))
+            self._require_same(self.stored_config(), json.loads(to_json(config)))
         # Names with a dot are the lock and what an interrupted write may leave behind.
         elif self.path.exists() and any(p.name[0] != "." for p in self.path.iterdir()):
             raise RunFolderError(
