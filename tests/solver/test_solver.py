@@ -59,6 +59,14 @@ def test_it_does_what_the_rule_does():
     assert str(found) == "6 of 6: all iterations were made\ncovered"
 
 
+def test_the_older_name_of_the_policy_means_the_same():
+    np.testing.assert_array_equal(
+        SOLVER.solve(THETAS, policy="point").loss, SOLVER.solve(THETAS, policy="deployed").loss
+    )
+    assert SOLVER.monitor(policy="point") == SOLVER.monitor(policy="deployed")
+    assert SOLVER.monitor(policy="point") != SOLVER.monitor(policy="posterior")
+
+
 def test_the_precision_of_the_process_does_not_matter():
     """Users seldom set JAX's 64-bit flag; tests do."""
     with jax.enable_x64(False):
@@ -230,7 +238,7 @@ def test_a_monitor_is_not_fed_with_what_the_certificate_does_not_cover():
     found = SOLVER.solve(THETAS, iterations=3, monitor=monitor)
     assert found.monitor is monitor
     assert "was not fed" in found.monitor_note and "3 iterations are asked for" in str(found)
-    with pytest.raises(ConfigurationError, match=r"only .* is certified for the policy 'point'"):
+    with pytest.raises(ConfigurationError, match=r"only .* is certified for the policy 'deployed'"):
         SOLVER.solve(THETAS, monitor=Monitor(monitor.failure / 2))
     bare = dataclasses.replace(SOLVER, certificate=None, posterior=None)
     assert "no certificate" in bare.solve(THETAS, monitor=Monitor(0.01)).monitor_note
@@ -285,7 +293,7 @@ KEY = jax.random.key(0)
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"tolerance": np.nan}, "tolerance must be positive"),
         ({"every": 0}, "every must be at least 1"),
-        ({"policy": "mean"}, "'point' or 'posterior', not 'mean'"),
+        ({"policy": "mean"}, "'deployed' or 'posterior', not 'mean'"),
         ({"policy": "posterior"}, "a key goes with"),
         ({"key": KEY}, "a key goes with"),
         ({"x0": np.zeros(8)}, r"x0: x must have the shape \(6, 8\), not \(8,\)"),
