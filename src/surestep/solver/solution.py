@@ -15,6 +15,14 @@ class Coverage:
     """Whether the certificate speaks about a call; true or false as a condition.
 
     It is decided by how the solver was called, never by how the losses came out.
+
+    **Example:**
+
+    ```python
+    covered = solver.solve(thetas, iterations=5).covered
+    if not covered:
+        print(covered.reasons)
+    ```
     """
 
     reasons: tuple[str, ...] = ()
@@ -32,6 +40,14 @@ class Solution:
     """Solved instances. Arrays have one entry an instance (`solve_one`: they are single numbers).
 
     Everything is NumPy, so the process's JAX precision does not matter.
+
+    **Example:**
+
+    ```python
+    solution = solver.solve(thetas)
+    print(solution)  # how the instances ended, and whether the certificate covers the call
+    print(solution.x, solution.loss, solution.failed)
+    ```
     """
 
     x: Point
@@ -41,11 +57,13 @@ class Solution:
     start_loss: np.ndarray
     """The losses before the first iteration; where a start was learned, the losses there."""
     iterations: np.ndarray
+    """Iterations made."""
     gradients: np.ndarray
     """Gradient evaluations."""
     status: np.ndarray
     """How each instance ended, as numbers of `surestep.rollout.loop.Status`."""
     covered: Coverage
+    """Whether the certificate speaks about the call, and why not."""
     sample: np.ndarray | None = None
     """With the policy `posterior`: which of the posterior's samples each instance was given."""
     monitor: Monitor | None = None
