@@ -120,9 +120,11 @@ class SolverFileError(RunFolderError):
     **Example:**
 
     ```python
-    solver.save("solver.safetensors")
+    import pathlib
+
+    pathlib.Path("solver.safetensors").write_text("something else")
     try:
-        ss.load("solver.safetensors", ss.open_problem("lasso", "tiny"))
+        ss.load("solver.safetensors", problem)
     except ss.errors.SolverFileError as error:
         print(error)
     ```

@@ -30,7 +30,8 @@ class Goal:
     ```python
     goal = ss.Goal(scale=0.01, exponent=1.0)  # one percent of the loss at the start
     theta = jax.tree.map(lambda leaf: leaf[0], thetas)
-    print(goal.threshold(problem, theta))
+    with jax.enable_x64(True):  # the problem computes in float64
+        print(goal.threshold(problem, theta))
     ```
     """
 
