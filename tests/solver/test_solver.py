@@ -10,6 +10,7 @@ from scipy import stats
 
 from support.catalogue import Bowl
 from support.production import THETAS, certified_solver, first
+from support.types import unchecked
 from surestep.base.errors import ConfigurationError
 from surestep.problem.base import instance
 from surestep.problem.goal import Goal
@@ -301,7 +302,7 @@ KEY = jax.random.key(0)
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
-    with pytest.raises(ConfigurationError, match=message):
+    with unchecked(), pytest.raises(ConfigurationError, match=message):
         SOLVER.solve(THETAS, **settings)
 
 

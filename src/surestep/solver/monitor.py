@@ -102,7 +102,7 @@ class Monitor:
     @property
     def alarm(self) -> bool:
         """Whether the certificate has become incredible; once raised, it stays."""
-        return self.highest >= -np.log(self.delta)
+        return bool(self.highest >= -np.log(self.delta))
 
     def __str__(self) -> str:
         state = (

@@ -2,12 +2,16 @@
 
 import dataclasses
 from collections import Counter
+from typing import Any
 
 import numpy as np
 
 from surestep.problem.base import Point
 from surestep.rollout.loop import Status
 from surestep.solver.monitor import Monitor
+
+Entries = np.ndarray | Any
+"""One entry an instance; from `solve_one` a single number of NumPy's, which is no array."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,19 +56,19 @@ class Solution:
 
     x: Point
     """The last points, in the form that the problem's loss takes."""
-    loss: np.ndarray
+    loss: Entries
     """The losses there; infinity where a rollout diverged."""
-    start_loss: np.ndarray
+    start_loss: Entries
     """The losses before the first iteration; where a start was learned, the losses there."""
-    iterations: np.ndarray
+    iterations: Entries
     """Iterations made."""
-    gradients: np.ndarray
+    gradients: Entries
     """Gradient evaluations."""
-    status: np.ndarray
+    status: Entries
     """How each instance ended, as numbers of `surestep.rollout.loop.Status`."""
     covered: Coverage
     """Whether the certificate speaks about the call, and why not."""
-    sample: np.ndarray | None = None
+    sample: Entries | None = None
     """With the policy `posterior`: which of the posterior's samples each instance was given."""
     monitor: Monitor | None = None
     """The monitor that was given: fed, if the certificate covers the call, else as it was."""
