@@ -20,6 +20,8 @@ from surestep.problem.base import Point
 Weight = float | Callable[[Any], Any]
 """A number, or a function that reads it from the instance."""
 
+Step = Float[Array, "..."] | float
+"""A positive number, or one for each coordinate."""
 
 __all__ = [
     "L1",
@@ -63,7 +65,7 @@ class Penalty(eqx.Module):
         """
 
     @abc.abstractmethod
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """The minimiser over `z` of `value(z) + norm(z - x)^2 / (2 step)`.
 
         **Arguments:**
@@ -118,7 +120,7 @@ class L1(Penalty):
         """The weighted sum of absolute values."""
         return _weight(self.weight, theta) * _total(x, jnp.abs)
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """Soft thresholding."""
         level = step * _weight(self.weight, theta)
         return jax.tree.map(lambda v: jnp.sign(v) * jnp.maximum(jnp.abs(v) - level, 0), x)
@@ -152,7 +154,7 @@ class L2(Penalty):
         norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
         return _weight(self.weight, theta) * norm
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """Shrink the whole vector."""
         norm = jnp.sqrt(_total(x, jnp.square))
         level = step * _weight(self.weight, theta)
@@ -188,7 +190,7 @@ class GroupL2(Penalty):
         norms = jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
         return _weight(self.weight, theta) * jnp.sum(norms)
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """Shrink every row."""
         rows = _rows(x)
         norms = jnp.sqrt(jnp.sum(rows**2, axis=1, keepdims=True))
@@ -228,7 +230,7 @@ class Box(Penalty):
         inside = jax.tree.map(lambda v: jnp.all((v >= low) & (v <= high)), x)
         return _indicator(x, jnp.all(jnp.stack(jax.tree.leaves(inside))))
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """The nearest point inside."""
         low, high = self.bounds(theta)
         return jax.tree.map(lambda v: jnp.clip(v, low, high), x)
@@ -268,7 +270,7 @@ class Simplex(Penalty):
             x, jnp.all(vector >= 0) & (jnp.abs(jnp.sum(vector) - self.total) <= slack)
         )
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """The nearest point inside, by sorting (Held, Wolfe and Crowder's method)."""
         vector = _vector(x)
         ranked = -jnp.sort(-vector)
@@ -303,7 +305,7 @@ class Nuclear(Penalty):
         """The weighted sum of singular values."""
         return _weight(self.weight, theta) * jnp.sum(jnp.linalg.svd(_matrix(x), compute_uv=False))
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """Soft thresholding of the singular values."""
         left, values, right = jnp.linalg.svd(_matrix(x), full_matrices=False)
         shrunk = jnp.maximum(values - step * _weight(self.weight, theta), 0)
