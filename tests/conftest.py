@@ -20,6 +20,14 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 # Nothing is measured before a run: times would decide about the last bits.
 os.environ.setdefault("SURESTEP_CACHE", "off")
 
+# Annotations are checked while tests run, unless SURESTEP_TYPES is "off".
+if os.environ.get("SURESTEP_TYPES", "on") != "off":
+    from jaxtyping import install_import_hook
+
+    from support.types import CHECKED
+
+    install_import_hook(CHECKED, "support.types.checked")
+
 import equinox as eqx
 import jax
 

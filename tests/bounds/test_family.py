@@ -20,9 +20,9 @@ from surestep.bounds import (
     sublevel_family,
     worst_case_family,
 )
-from surestep.bounds.family import best_lambda, quadratic
 from surestep.bounds.kl import binary_kl, kl_upper, log_kl_moment, pac_bayes_kl
 from surestep.bounds.logarithms import log_sum_exp
+from surestep.bounds.special_cases import best_lambda, quadratic
 from surestep.train.sample import sublevel_risks
 
 # Three samples, four train instances, two lambdas: everything can be written out.

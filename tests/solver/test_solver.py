@@ -10,6 +10,7 @@ from scipy import stats
 
 from support.catalogue import Bowl
 from support.production import THETAS, certified_solver, first
+from support.types import unchecked
 from surestep.base.errors import ConfigurationError
 from surestep.problem.base import instance
 from surestep.problem.goal import Goal
@@ -57,6 +58,14 @@ def test_it_does_what_the_rule_does():
     assert found.covered and found.covered.reasons == ()
     assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(vars(found)["x"]))
     assert str(found) == "6 of 6: all iterations were made\ncovered"
+
+
+def test_the_older_name_of_the_policy_means_the_same():
+    np.testing.assert_array_equal(
+        SOLVER.solve(THETAS, policy="point").loss, SOLVER.solve(THETAS, policy="deployed").loss
+    )
+    assert SOLVER.monitor(policy="point") == SOLVER.monitor(policy="deployed")
+    assert SOLVER.monitor(policy="point") != SOLVER.monitor(policy="posterior")
 
 
 def test_the_precision_of_the_process_does_not_matter():
@@ -230,7 +239,7 @@ def test_a_monitor_is_not_fed_with_what_the_certificate_does_not_cover():
     found = SOLVER.solve(THETAS, iterations=3, monitor=monitor)
     assert found.monitor is monitor
     assert "was not fed" in found.monitor_note and "3 iterations are asked for" in str(found)
-    with pytest.raises(ConfigurationError, match=r"only .* is certified for the policy 'point'"):
+    with pytest.raises(ConfigurationError, match=r"only .* is certified for the policy 'deployed'"):
         SOLVER.solve(THETAS, monitor=Monitor(monitor.failure / 2))
     bare = dataclasses.replace(SOLVER, certificate=None, posterior=None)
     assert "no certificate" in bare.solve(THETAS, monitor=Monitor(0.01)).monitor_note
@@ -285,7 +294,7 @@ KEY = jax.random.key(0)
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"tolerance": np.nan}, "tolerance must be positive"),
         ({"every": 0}, "every must be at least 1"),
-        ({"policy": "mean"}, "'point' or 'posterior', not 'mean'"),
+        ({"policy": "mean"}, "'deployed' or 'posterior', not 'mean'"),
         ({"policy": "posterior"}, "a key goes with"),
         ({"key": KEY}, "a key goes with"),
         ({"x0": np.zeros(8)}, r"x0: x must have the shape \(6, 8\), not \(8,\)"),
@@ -293,7 +302,7 @@ KEY = jax.random.key(0)
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
-    with pytest.raises(ConfigurationError, match=message):
+    with unchecked(), pytest.raises(ConfigurationError, match=message):
         SOLVER.solve(THETAS, **settings)
 
 

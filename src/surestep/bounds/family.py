@@ -30,6 +30,20 @@ def normalised(log_weights: Vector) -> Vector:
     """Log-weights whose exponentials add up to 1.
 
     Leaving this out is not a matter of taste: the bound takes an expectation over the prior.
+
+    **Arguments:**
+
+    - `log_weights`: logarithms of weights, one a sample; minus infinity for no weight.
+
+    **Returns:** the log-weights minus the logarithm of their exponentials' sum.
+
+    **Raises:** `surestep.errors.ConfigurationError` if no weight is positive, or one is infinite.
+
+    **Example:**
+
+    ```python
+    print(np.exp(ss.bounds.normalised(np.log([1.0, 3.0]))))  # 0.25 and 0.75
+    ```
     """
     log_weights = np.asarray(log_weights, np.float64)
     if log_weights.ndim != 1 or log_weights.size == 0:
@@ -42,7 +56,17 @@ def normalised(log_weights: Vector) -> Vector:
 
 @dataclasses.dataclass(frozen=True)
 class Minimum:
-    """A bound minimised over lambda."""
+    """A bound minimised over lambda.
+
+    **Example:**
+
+    ```python
+    log_prior, risks = np.log([0.5, 0.5]), np.array([0.1, 0.3])
+    family = ss.bounds.catoni_family(log_prior, risks, largest_loss=1.0, size=200)
+    found = family.minimise_on_set(ss.bounds.geometric_lambdas(50.0, 10.0, 20), epsilon=0.05)
+    print(found.value, found.lambda_, found.mode)
+    ```
+    """
 
     value: float
     """The smallest bound."""
@@ -63,13 +87,25 @@ class Minimum:
 class Family:
     """An exponential family over the samples of a finite prior.
 
-    `statistics` is the paper's T-tilde, one row a sample: minus the empirical risk first, then the
-    terms that do not hold the risk. `natural(lambda)` has as many entries, the first positive.
+    **Example:**
+
+    ```python
+    family = ss.bounds.Family(
+        log_prior=np.log([0.5, 0.5]),
+        statistics=np.array([[-0.1, 1 / 200], [-0.3, 1 / 200]]),
+        natural=lambda lambda_: np.array([lambda_, -(lambda_**2) / 8]),
+    )
+    print(family.minimise_on_set(np.array([10.0, 30.0]), epsilon=0.05).value)
+    ```
     """
 
     log_prior: Vector
+    """The logarithms of the prior's weights."""
     statistics: Float[np.ndarray, "sample k"]
+    """The paper's T-tilde, one row a sample: minus the empirical risk first, then the terms that
+    do not hold the risk."""
     natural: Natural
+    """The natural parameters at a lambda: as many entries, the first positive."""
 
     def exponents(self, lambda_: float) -> Vector:
         """`<eta(lambda), T(j)>` for every sample."""
@@ -115,7 +151,17 @@ class Family:
         return (price - kappa) / first
 
     def minimise_on_set(self, lambdas: Float[np.ndarray, " lambda"], epsilon: float) -> Minimum:
-        """The smallest bound over a finite set, which pays the logarithm of its size."""
+        """The smallest bound over a finite set, which pays the logarithm of its size.
+
+        **Arguments:**
+
+        - `lambdas`: the set, fixed before the data are seen.
+        - `epsilon`: the probability with which the bound is false.
+
+        **Returns:** a `Minimum`.
+
+        **Raises:** `surestep.errors.ConfigurationError` if epsilon does not lie in (0, 1).
+        """
         price = np.log(len(lambdas) / checked_epsilon(epsilon))
         values = self.bounds(lambdas, price)
         return self._minimum(float(lambdas[np.argmin(values)]), price, values)
@@ -125,9 +171,18 @@ class Family:
     ) -> Minimum:
         """The smallest bound over an interval, found on a grid and refined by descent.
 
-        `lipschitz` must bound the slope of the *true* log-partition (with the true risk) on the
-        interval for every data set. The interval is covered by `pieces` of equal length, by
-        default as many as make the price smallest.
+        **Arguments:**
+
+        - `low`, `high`: the ends of the interval, fixed before the data are seen.
+        - `lipschitz`: a bound for the slope of the *true* log-partition (with the true risk) on
+          the interval, for every data set.
+        - `epsilon`: the probability with which the bound is false.
+        - `pieces`: by how many pieces of equal length the interval is covered; by default as many
+          as make the price smallest.
+
+        **Returns:** a `Minimum`.
+
+        **Raises:** `surestep.errors.ConfigurationError` if there is no such interval.
         """
         from scipy import optimize  # noqa: PLC0415  (slow to import)
 
@@ -155,7 +210,13 @@ class Family:
     ) -> float:
         """The bound of any posterior, over a finite set of lambda: the theorem as it stands.
 
-        Infinite where the posterior holds a sample whose statistics are.
+        **Arguments:**
+
+        - `log_posterior`: the logarithms of the posterior's weights.
+        - `lambdas`: the set, fixed before the data are seen.
+        - `epsilon`: the probability with which the bound is false.
+
+        **Returns:** the bound, infinite where the posterior holds a sample whose statistics are.
         """
         log_q = normalised(log_posterior)
         # Weights that underflow are no weights: such samples are never drawn.
@@ -174,6 +235,13 @@ class Family:
         """The bound of a point mass on one sample, over the same finite set of lambda.
 
         The theorem holds for all posteriors at once, so this costs nothing beside the other.
+
+        **Arguments:**
+
+        - `sample`: the sample's number.
+        - `lambdas`, `epsilon`: as for `posterior_bound`.
+
+        **Returns:** the bound.
         """
         mass = np.full(len(self.log_prior), -np.inf)
         mass[sample] = 0.0
@@ -185,110 +253,25 @@ class Family:
         return Minimum(self.bound(lambda_, price), lambda_, self.log_posterior(lambda_), values)
 
 
-def quadratic(factor: float) -> Natural:
-    """The natural parameters `(lambda, -factor * lambda^2)`."""
-    return lambda lambda_: np.array([lambda_, -factor * lambda_**2])
-
-
-def sublevel_family(log_prior: Vector, risks: Vector, second_moments: Vector, size: int) -> Family:
-    """The paper's conditional boundedness: expected loss given that the goal is reached.
-
-    - `risks`: empirical sublevel risks, `mean(loss * reached) / p` for every sample;
-    - `second_moments`: `E[g^2 on the sublevel set] / p^2` for every sample;
-    - `size`: the number of instances behind the risks.
-
-    A guarantee where `p` and `E[g^2]` are known or bounded, an estimate where they are estimated.
-    """
-    return _with_moments(log_prior, risks, second_moments, size, 0.5)
-
-
-def worst_case_family(
-    log_prior: Vector, risks: Vector, factors: Vector, start_second_moment: float, size: int
-) -> Family:
-    """The paper's worst-case bound: every loss is at most `factors[j]` times the start's."""
-    moments = np.asarray(factors) ** 2 * start_second_moment
-    return _with_moments(log_prior, risks, moments, size, 0.5)
-
-
-def catoni_family(log_prior: Vector, risks: Vector, largest_loss: float, size: int) -> Family:
-    """Catoni's bound for losses between 0 and `largest_loss`."""
-    moments = np.full(len(risks), largest_loss**2)
-    return _with_moments(log_prior, risks, moments, size, 1 / 8)
-
-
-def _with_moments(
-    log_prior: Vector, risks: Vector, moments: Vector, size: int, factor: float
-) -> Family:
-    if size < 1:
-        raise ConfigurationError(f"at least one instance is needed, not {size}")
-    statistics = np.stack([-np.asarray(risks), np.asarray(moments) / size], axis=1)
-    return Family(np.asarray(log_prior), statistics, quadratic(factor))
-
-
-def best_lambda(second_moment: float, divergence: float, size: int, price: float) -> float:
-    """The lambda at which one posterior's sublevel bound is smallest."""
-    return float(np.sqrt(2 * size * (divergence + price) / second_moment))
-
-
-def optimised_sublevel_bound(
-    risk: float, second_moment: float, divergence: float, size: int, price: float, ratio: float
-) -> float:
-    """The sublevel bound of one posterior at its best lambda, in closed form.
-
-    `risk` and `second_moment` are the posterior's averages, `price` is `log(K / epsilon) + C`.
-    `best_lambda` must lie in the interval that is covered, which has `ratio` 1, or between the
-    ends of a geometric set whose neighbours have this ratio: taking the nearer neighbour, which is
-    off by the square root of the ratio at most, costs the factor in front of the root.
-    """
-    if ratio < 1:
-        raise ConfigurationError(f"a geometric set's ratio is at least 1, not {ratio}")
-    detour = 0.5 * (ratio**0.5 + ratio**-0.5)
-    return risk + detour * float(np.sqrt(2 * (divergence + price) * second_moment / size))
-
-
-def constant_goal_bound(
-    risk: float,
-    goal: float,
-    success: float,
-    divergence: float,
-    size: int,
-    price: float,
-    ratio: float,
-) -> float:
-    """The sublevel bound for a constant goal and success probabilities of at least `success`."""
-    moment = (goal / success) ** 2
-    return optimised_sublevel_bound(risk, moment, divergence, size, price, ratio)
-
-
-def convex_bound(
-    distance: Callable[[float, float], float],
-    log_moment: float,
-    mean: float,
-    divergence: float,
-    size: int,
-    epsilon: float,
-) -> float:
-    """The bound through a convex function: the largest risk with a `distance` within the radius.
-
-    `distance(risk, mean)` is convex and grows as the risk moves up from the mean; `log_moment`
-    bounds `log E[exp(size * distance(risk, empirical risk))]`.
-    """
-    radius = (divergence + np.log(1 / checked_epsilon(epsilon)) + log_moment) / size
-    inside, outside = mean, 1.0
-    if distance(outside, mean) <= radius:
-        return 1.0
-    while True:
-        middle = 0.5 * (inside + outside)
-        if middle in (inside, outside):
-            return outside
-        if distance(middle, mean) > radius:
-            outside = middle
-        else:
-            inside = middle
-
-
 def geometric_lambdas(centre: float, ratio: float, number: int) -> Float[np.ndarray, " lambda"]:
-    """`number` lambdas in geometric progression from `centre / ratio` to `centre * ratio`."""
+    """Lambdas in geometric progression from `centre / ratio` to `centre * ratio`.
+
+    **Arguments:**
+
+    - `centre`: the middle; the only member of a set of one.
+    - `ratio`: the largest member divided by the centre.
+    - `number`: how many.
+
+    **Returns:** the set, in ascending order.
+
+    **Raises:** `surestep.errors.ConfigurationError` if an argument is out of its range.
+
+    **Example:**
+
+    ```python
+    print(ss.bounds.geometric_lambdas(10.0, 100.0, 3))  # 0.1, 10 and 1000
+    ```
+    """
     if not (np.isfinite(centre) and centre > 0 and ratio > 1 and number >= 1):
         raise ConfigurationError(
             "a set of lambdas needs a positive, finite centre, a ratio above 1 and at least one "

@@ -5,7 +5,7 @@ exact one, because the search ends on the far side of the root, beyond the round
 """
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Real
 from scipy import special
 
 from surestep.base.errors import ConfigurationError
@@ -15,9 +15,11 @@ from surestep.bounds.logarithms import log_sum_exp
 _RELATIVE, _ABSOLUTE = 1e-12, 1e-15
 
 Numbers = Float[np.ndarray, "..."]
+Counts = Real[np.ndarray, "..."] | np.integer | float
+"""Whole numbers; as floats too, where they were computed."""
 
 
-def binary_kl(q: Numbers | float, p: Numbers | float) -> Numbers:
+def binary_kl(q: Numbers | float, p: Numbers | float) -> Numbers | np.float64:
     """The relative entropy of a coin with probability `q` to one with probability `p`."""
     q, p = np.asarray(q, np.float64), np.asarray(p, np.float64)
     return special.rel_entr(q, p) + special.rel_entr(1 - q, 1 - p)
@@ -29,7 +31,7 @@ def kl_upper(mean: Numbers | float, radius: Numbers | float) -> Numbers:
     _require(np.all((mean >= 0) & (mean <= 1)), "means must lie in [0, 1]")
     _require(np.all(radius >= 0), "a radius must not be negative")
 
-    def beyond(p: Numbers) -> Numbers:
+    def beyond(p: Numbers | float) -> Bool[np.ndarray, "..."] | np.bool_:
         return binary_kl(mean, p) * (1 - _RELATIVE) - _ABSOLUTE >= radius
 
     inside, outside = mean.copy(), np.ones_like(mean)
@@ -61,7 +63,7 @@ def _near_kl_upper(mean: Numbers, radius: Numbers) -> Numbers:
     return np.where((guess > mean) & (guess < 1), guess, 1.0)
 
 
-def kl_lower(mean: Numbers | float, radius: Numbers | float) -> Numbers:
+def kl_lower(mean: Numbers | float, radius: Numbers | float) -> Numbers | np.float64:
     """The smallest `p` with `binary_kl(mean, p) <= radius`, rounded down."""
     return 1 - kl_upper(1 - np.asarray(mean, np.float64), radius)
 
@@ -75,9 +77,7 @@ def mean_upper(mean: Numbers | float, size: int, level: Numbers | float) -> Numb
     return kl_upper(mean, -np.log(level) / _sized(size))
 
 
-def binomial_upper(
-    successes: Int[np.ndarray, "..."] | int, trials: int, level: Numbers | float
-) -> Numbers:
+def binomial_upper(successes: Counts, trials: int, level: Numbers | float) -> Numbers:
     """The exact (Clopper-Pearson) upper bound for a probability; fails with at most `level`."""
     _require_level(level)
     k = np.asarray(successes, np.float64)
@@ -93,9 +93,7 @@ def binomial_upper(
     return np.where(k == trials, 1.0, bound)
 
 
-def binomial_tail(
-    successes: Int[np.ndarray, "..."] | int, trials: int, probability: float
-) -> Numbers:
+def binomial_tail(successes: Counts, trials: int, probability: float) -> Numbers:
     """The probability of so many successes or fewer in so many trials, rounded up."""
     _require(0 <= probability <= 1, "a probability must lie in [0, 1]")
     k = np.asarray(successes, np.float64)
@@ -105,9 +103,7 @@ def binomial_tail(
     return np.where(k == trials, 1.0, np.minimum(np.maximum(tail, 1e-290) * (1 + 1e-9), 1.0))
 
 
-def binomial_lower(
-    successes: Int[np.ndarray, "..."] | int, trials: int, level: Numbers | float
-) -> Numbers:
+def binomial_lower(successes: Counts, trials: int, level: Numbers | float) -> Numbers | np.float64:
     """The exact (Clopper-Pearson) lower bound for a probability; fails with at most `level`."""
     return 1 - binomial_upper(trials - np.asarray(successes), trials, level)
 

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-def log_sum_exp(terms: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def log_sum_exp(terms: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."] | np.float64:
     """The logarithm of the sum of exponentials along the first axis.
 
     Infinite terms are allowed: minus infinity adds nothing, infinity is the sum.

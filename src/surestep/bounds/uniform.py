@@ -66,7 +66,7 @@ def posterior_upper(
     if form != "pac-bayes-kl":
         if uppers is None:
             uppers = sample_uppers(means, size, log_prior, epsilon, form)
-        return np.minimum(uppers @ weights, 1.0)
+        return np.asarray(np.minimum(uppers @ weights, 1.0))
     kl = divergence(normalised(log_posterior), normalised(log_prior))
     radius = (kl + log_kl_moment(size) - np.log(checked_epsilon(epsilon))) / size
     average = np.minimum(np.asarray(means, np.float64) @ weights, 1.0)

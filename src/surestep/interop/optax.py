@@ -58,14 +58,38 @@ def as_optax(
 ) -> Transformation:
     """The rule as an Optax optimizer; its updates are added to the parameters, as Optax's are.
 
-    Without a problem, `update` takes `value=` (gradient rules) or `value_fn=` (other rules).
-    With a problem and one instance `theta` of it, every rule runs that fits the problem: each
-    update makes one iteration of the rule from its stored state, whatever gradient it is given,
-    and the updates lead from the parameters to the point of that iteration. Of a `Learned`, the
-    problem is known and `theta` is enough.
+    Without a problem, `update` takes `value=` (gradient rules) or `value_fn=` (other rules). With
+    a problem and an instance, each update makes one iteration of the rule from its stored state,
+    whatever gradient it is given, and leads from the parameters to the point of that iteration.
 
-    A rule that has diverged stays at its last good point in the second and third way. In the
-    first it goes where its numbers lead, as Optax's optimizers do (`optax.apply_if_finite`).
+    A rule that has diverged stays at its last good point if it takes `value_fn=` or a problem. A
+    gradient rule goes where its numbers lead, as Optax's optimizers do (`optax.apply_if_finite`).
+
+    **Arguments:**
+
+    - `rule`: a rule, or a `Learned`, whose deployed rule is taken.
+    - `problem`: a problem, for rules that ask for more than a loss and its gradient. That of a
+      `Learned` is known: `theta` is enough.
+    - `theta`: the instance of the problem.
+
+    **Returns:** an `optax.GradientTransformationExtraArgs`.
+
+    **Raises:** `surestep.errors.ConfigurationError` if the rule needs a problem and there is none,
+    or does not fit the one that is given.
+
+    **Example:**
+
+    ```python
+    import optax
+
+    optimizer = ss.interop.as_optax(ss.rules.HeavyBall(step_size=0.1, momentum=0.5))
+    x = jnp.ones(3)
+    state = optimizer.init(x)
+    for _ in range(10):
+        value, gradient = jax.value_and_grad(lambda x: jnp.sum(x**2))(x)
+        updates, state = optimizer.update(gradient, state, x, value=value)
+        x = optax.apply_updates(x, updates)
+    ```
     """
     if problem is None and theta is not None and not isinstance(rule, Rule):
         problem = rule.problem

@@ -45,14 +45,33 @@ _MESSAGES = {
 
 
 def scipy_method(rule: "Rule | Learned") -> "ScipyMethod":
-    """What `minimize` takes as its `method`: `minimize(fun, x0, jac=jac, method=...)`.
+    """The rule as a `method` of `scipy.optimize.minimize`.
 
-    Options are `gtol` (1e-5, or what `tol` says: largest entry of the gradient), `maxiter` and
-    `disp`. A `Learned` makes as many iterations as its certificate speaks of unless `maxiter`
-    says otherwise, a rule 200 for each unknown. The certificate is about instances of the family
-    from the family's start after exactly so many iterations: `options={"gtol": 0}`.
+    Options of `minimize` are `gtol` (1e-5, or what `tol` says: largest entry of the gradient),
+    `maxiter` and `disp`. A `Learned` makes as many iterations as its certificate speaks of unless
+    `maxiter` says otherwise, a rule 200 for each unknown. The certificate is about instances of
+    the family from the family's start after exactly so many iterations: `options={"gtol": 0}`.
 
     Learned rules expect values of at least 0. Numbers are float64, as everywhere in SciPy.
+
+    **Arguments:**
+
+    - `rule`: a rule that is content with a loss and its gradient, or a `Learned` of one.
+
+    **Returns:** what `minimize` takes as its `method`.
+
+    **Raises:** `surestep.errors.ConfigurationError` if the rule asks for more. `minimize` raises it
+    without `jac`, and for bounds and constraints.
+
+    **Example:**
+
+    ```python
+    from scipy.optimize import minimize
+
+    method = ss.interop.scipy_method(ss.rules.GradientDescent(0.1))
+    found = minimize(lambda x: np.sum(x**2), np.ones(3), jac=lambda x: 2 * x, method=method)
+    print(found.x, found.message)
+    ```
     """
     solver = rule_of(rule)
     require_plain(solver, "minimize knows a function and its gradient alone")

@@ -24,15 +24,47 @@ if TYPE_CHECKING:
     from surestep.run.pipeline import Learned
 
 NAMES = ("quadratics", "image", "lasso", "network", "mnist")
+"""The paper's problems."""
 
 
 def presets(name: str) -> dict[str, RunConfig[Any]]:
-    """A problem's presets, by name."""
+    """A problem's presets, by name.
+
+    **Arguments:**
+
+    - `name`: one of `NAMES`.
+
+    **Returns:** configurations, by the names of the presets.
+
+    **Raises:** `surestep.errors.ConfigurationError` if there is no such problem.
+
+    **Example:**
+
+    ```python
+    print(list(ss.paper.presets("quadratics")))
+    ```
+    """
     return _module(name).PRESETS
 
 
 def preset(name: str, preset_name: str) -> RunConfig[Any]:
-    """One preset of a problem."""
+    """One preset of a problem.
+
+    **Arguments:**
+
+    - `name`: one of `NAMES`.
+    - `preset_name`: the preset: `"tiny"`, `"quick"`, `"paper"` and others.
+
+    **Returns:** the configuration; change it with `dataclasses.replace`.
+
+    **Raises:** `surestep.errors.ConfigurationError` if there is no such problem or preset.
+
+    **Example:**
+
+    ```python
+    config = dataclasses.replace(ss.paper.preset("quadratics", "tiny"), seed=3)
+    ```
+    """
     found = presets(name)
     if preset_name not in found:
         raise ConfigurationError(unknown(f"preset of {name}", preset_name, tuple(found)))
@@ -45,15 +77,45 @@ def config_type(config: RunConfig[Any]) -> Any:
 
 
 def summary(name: str) -> str:
-    """What a problem is, in a line."""
+    """What a problem is, in a line.
+
+    **Arguments:**
+
+    - `name`: one of `NAMES`.
+
+    **Returns:** the line.
+
+    **Raises:** `surestep.errors.ConfigurationError` if there is no such problem.
+
+    **Example:**
+
+    ```python
+    print(ss.paper.summary("lasso"))
+    ```
+    """
     return _module(name).SUMMARY
 
 
 def build(config: RunConfig[Any], own_file: str = "") -> Experiment:
     """The experiment that a configuration describes.
 
-    The code of a problem of one's own is run only from `own_file`, which the user names: a
-    configuration comes from a folder, and the folder may be a stranger's.
+    **Arguments:**
+
+    - `config`: the configuration.
+    - `own_file`: the file of a problem of one's own, like `my_problem.py:problem`. Its code is run
+      only if the user names it: a configuration comes from a folder, which may be a stranger's.
+
+    **Returns:** the problem with its rule, its teacher and its opponents.
+
+    **Raises:** `surestep.errors.ConfigurationError` if a setting cannot work, or if a file is
+    needed and not given.
+
+    **Example:**
+
+    ```python
+    config = ss.paper.preset("quadratics", "tiny")
+    print(list(ss.paper.build(config).baselines))
+    ```
     """
     if isinstance(config.problem, OwnSettings):
         return from_file.build(config, own_file)
@@ -63,9 +125,23 @@ def build(config: RunConfig[Any], own_file: str = "") -> Experiment:
 def open_problem(spec: str, preset_name: str = "quick") -> Problem:
     """The problem that a word on the command line means.
 
-    It is a built-in problem's name, with the settings of a preset, a file of one's own, like
-    `my_problem.py:problem`, or the folder of a run of a built-in problem, with its settings. The
-    folder of a run of one's own problem is refused: it may be a stranger's, and runs no code.
+    **Arguments:**
+
+    - `spec`: the name of one of the paper's problems; a file of one's own, like
+      `my_problem.py:problem`; or the folder of a run of one of the paper's problems, whose settings
+      are then used.
+    - `preset_name`: the preset whose settings are used with a name.
+
+    **Returns:** the problem.
+
+    **Raises:** `surestep.errors.ConfigurationError` if there is none, or if the folder is of a run
+    of one's own problem: it may be a stranger's, and runs no code.
+
+    **Example:**
+
+    ```python
+    quadratics = ss.open_problem("quadratics", "tiny")
+    ```
     """
     if is_file(spec):
         return from_file.problem_in(spec)
@@ -91,7 +167,26 @@ def draw(
 
 
 def read_config(folder: RunFolder) -> RunConfig[Any]:
-    """The configuration of a run."""
+    """The configuration of a run.
+
+    **Arguments:**
+
+    - `folder`: the run's folder.
+
+    **Returns:** the configuration.
+
+    **Raises:** `surestep.errors.RunFolderError` if the folder holds no run, or is damaged.
+
+    **Example:**
+
+    ```python
+    import pathlib
+
+    folder = ss.RunFolder(pathlib.Path("runs/mine"))
+    learned = ss.learn(config, experiment, folder)
+    print(ss.paper.read_config(folder).seed)
+    ```
+    """
     if not folder.kept(folder.config_path).exists():
         raise RunFolderError(f"{folder.path} holds no run (there is no config.json)")
     return config_of(folder.stored_config(), str(folder.config_path))

@@ -27,9 +27,29 @@ class Problem(eqx.Module):
 
     A loss that may be negative and has no known lower bound says `nonnegative = False`. It gets
     the certificates that need no bound, and no others.
+
+    **Example:**
+
+    ```python
+    class Valley(ss.Problem):
+        def sample(self, key):
+            return jax.random.normal(key, (4,))
+
+        def start(self, theta):
+            return jnp.zeros(4)
+
+        def loss(self, x, theta):
+            return jnp.sum((x - theta) ** 2)
+
+
+    valley = Valley()
+    theta = valley.sample(jax.random.key(0))
+    print(valley.loss(valley.start(theta), theta))
+    ```
     """
 
     precision: ClassVar[Literal["float32", "float64"]] = "float64"
+    """In which floating-point numbers everything is computed."""
     nonnegative: ClassVar[bool] = True
     """Whether the loss is never below 0."""
     summary: ClassVar[str] = ""
@@ -40,26 +60,48 @@ class Problem(eqx.Module):
 
     @abc.abstractmethod
     def sample(self, key: Array) -> Theta:
-        """Draw one instance. All instances, in all data sets, come from here."""
+        """Draw one instance. All instances, in all data sets, come from here.
+
+        **Arguments:**
+
+        - `key`: a key of `jax.random`, which decides the draw.
+
+        **Returns:** the instance, a pytree of arrays. All instances have the same shapes.
+        """
 
     @abc.abstractmethod
     def start(self, theta: Theta) -> Point:
-        """The point every rule starts from."""
+        """The point every rule starts from.
+
+        **Arguments:**
+
+        - `theta`: the instance.
+
+        **Returns:** the point, in the form that `loss` takes.
+        """
 
     @abc.abstractmethod
     def loss(self, x: Point, theta: Theta) -> Scalar:
-        """The value to be made small, at least 0 (unless the problem says it is not)."""
+        """The value to be made small, at least 0 (unless the problem says it is not).
+
+        **Arguments:**
+
+        - `x`: a point.
+        - `theta`: the instance.
+
+        **Returns:** a single number.
+        """
 
 
 ROLES = ("PriorSet", "ValidationSet", "TrainSet", "TestSet")
-"""The data sets that a stock of instances is dealt out to, in this order."""
+"""The data sets that given instances are divided among, in this order."""
 
 
 class StockedProblem(Problem):
     """A problem whose instances are data: so many, and no more.
 
-    The stock is shuffled and cut into four parts, one for each kind of data set; no instance is in
-    two of them. A certificate takes the instances for independent draws from the distribution that
+    They are shuffled and cut into four parts, one for each kind of data set; no instance is in two
+    of them. A certificate takes the instances for independent draws from the distribution that
     future instances come from.
     """
 
@@ -104,6 +146,24 @@ class LeastSquares(Problem):
     """A problem whose loss is half the squared norm of a residual that is affine in `x`.
 
     Rules made for linear least squares (conjugate gradients) use the residual itself.
+
+    **Example:**
+
+    ```python
+    class Scaled(ss.LeastSquares):
+        def sample(self, key):
+            return jax.random.uniform(key, (5,)) + 0.5
+
+        def start(self, theta):
+            return jnp.zeros(5)
+
+        def residual(self, x, theta):
+            return theta * x - 1.0
+
+
+    scaled = Scaled()
+    print(scaled.loss(jnp.zeros(5), scaled.sample(jax.random.key(0))))
+    ```
     """
 
     @abc.abstractmethod
@@ -121,6 +181,32 @@ class CompositeProblem(Problem):
 
     The gradient of a composite loss, where a rule asks for it, is that of the sum as automatic
     differentiation defines it; proximal rules ask for the smooth part's and for `prox`.
+    `make_problem(loss, x0, penalty=...)` makes one from a ready penalty.
+
+    **Example:**
+
+    ```python
+    class NonNegative(ss.CompositeProblem):
+        def sample(self, key):
+            return jax.random.normal(key, (4,))
+
+        def start(self, theta):
+            return jnp.zeros(4)
+
+        def smooth(self, x, theta):
+            return jnp.sum((x - theta) ** 2)
+
+        def nonsmooth(self, x, theta):
+            return jnp.where(jnp.all(x >= 0), 0.0, jnp.inf)
+
+        def prox(self, x, step, theta):
+            return jnp.maximum(x, 0.0)
+
+
+    inside = NonNegative()
+    theta = inside.sample(jax.random.key(0))
+    print(inside.loss(inside.prox(theta, 0.1, theta), theta))
+    ```
     """
 
     @abc.abstractmethod
@@ -135,7 +221,14 @@ class CompositeProblem(Problem):
     def prox(self, x: Point, step: Float[Array, "..."], theta: Theta) -> Point:
         """The minimiser over `z` of `nonsmooth(z, theta) + norm(z - x)^2 / (2 step)`.
 
-        A step of the point's shape means `sum((z - x)^2 / (2 step))`: one step per coordinate.
+        **Arguments:**
+
+        - `x`: a point.
+        - `step`: a positive number. An array of the point's shape means one step per coordinate:
+          the second term is then `sum((z - x)^2 / (2 step))`.
+        - `theta`: the instance.
+
+        **Returns:** the minimiser, a point.
         """
 
     def loss(self, x: Point, theta: Theta) -> Scalar:
@@ -147,6 +240,34 @@ class PenalisedProblem(CompositeProblem):
     """A composite loss whose non-smooth part is a weight of the instance times a fixed penalty.
 
     Rules that look at the weight ask for this kind of problem.
+
+    **Example:**
+
+    ```python
+    class Lasso(ss.PenalisedProblem):
+        def sample(self, key):
+            return {"target": jax.random.normal(key, (4,)), "weight": jnp.array(0.1)}
+
+        def start(self, theta):
+            return jnp.zeros(4)
+
+        def smooth(self, x, theta):
+            return 0.5 * jnp.sum((x - theta["target"]) ** 2)
+
+        def penalty(self, x):
+            return jnp.sum(jnp.abs(x))
+
+        def weight(self, theta):
+            return theta["weight"]
+
+        def prox(self, x, step, theta):
+            return jnp.sign(x) * jnp.maximum(jnp.abs(x) - step * theta["weight"], 0.0)
+
+
+    lasso = Lasso()
+    theta = lasso.sample(jax.random.key(0))
+    print(lasso.loss(lasso.prox(theta["target"], 1.0, theta), theta))
+    ```
     """
 
     @abc.abstractmethod

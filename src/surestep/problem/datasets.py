@@ -34,12 +34,23 @@ IN_MEMORY = 4096
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """Independent instances of one problem, stacked along their first axis."""
+    """Independent instances of one problem, stacked along their first axis.
+
+    A run uses its four kinds: `PriorSet`, `ValidationSet`, `TrainSet` and `TestSet`.
+
+    **Example:**
+
+    ```python
+    kinds = (ss.datasets.PriorSet, ss.datasets.TestSet)
+    print([kind.draw(problem, 8, seed=0).sha256[:8] for kind in kinds])  # never the same
+    ```
+    """
 
     role: ClassVar[str]
     """What the set is for. It is part of the key that draws the set: another word would draw other
     instances, whatever the class is called."""
     thetas: Theta
+    """The stacked instances."""
     seed: int | None = dataclasses.field(default=None, kw_only=True)
     """What the set was drawn by: on another machine its instances have other last bits."""
 
@@ -70,7 +81,25 @@ class DataSet:
 
     @classmethod
     def draw(cls, problem: Problem, size: int, seed: int) -> Self:
-        """Draw a set; sets of different types never share their random numbers or data."""
+        """Draw a set; sets of different types never share their random numbers or data.
+
+        **Arguments:**
+
+        - `problem`: what is drawn from.
+        - `size`: how many instances.
+        - `seed`: decides which.
+
+        **Returns:** the set.
+
+        **Raises:** `surestep.errors.ConfigurationError` if the problem's data hold fewer.
+
+        **Example:**
+
+        ```python
+        test = ss.datasets.TestSet.draw(problem, 8, seed=0)
+        print(test.size, test.sha256[:16])
+        ```
+        """
         if isinstance(problem, StockedProblem):
             with working_precision(problem):
                 stock = problem.part(cls.role, size, named_key(seed, "data", "stock"))
@@ -80,7 +109,14 @@ class DataSet:
 
 @dataclasses.dataclass(frozen=True)
 class PriorSet(DataSet):
-    """Instances that rules are trained on and that weigh the prior."""
+    """Instances that rules are trained on and that weigh the prior.
+
+    **Example:**
+
+    ```python
+    prior = ss.datasets.PriorSet.draw(problem, 8, seed=0)
+    ```
+    """
 
     role = "PriorSet"
 
@@ -89,13 +125,27 @@ class PriorSet(DataSet):
 
 
 class ValidationSet(DataSet):
-    """Instances that decide whether a rule meets the success constraint."""
+    """Instances that decide whether a rule meets the success constraint.
+
+    **Example:**
+
+    ```python
+    validation = ss.datasets.ValidationSet.draw(problem, 8, seed=0)
+    ```
+    """
 
     role = "ValidationSet"
 
 
 class TrainSet(DataSet):
-    """Instances that the posterior and the certificate are computed from; opened last."""
+    """Instances that the posterior and the certificate are computed from; opened last.
+
+    **Example:**
+
+    ```python
+    train = ss.datasets.TrainSet.draw(problem, 8, seed=0)
+    ```
+    """
 
     role = "TrainSet"
 
@@ -161,7 +211,15 @@ class StreamedTrainSet(TrainSet):
 
 
 class TestSet(DataSet):
-    """Instances that show how the outcome does; nothing depends on them."""
+    """Instances that show how the outcome does; nothing depends on them.
+
+    **Example:**
+
+    ```python
+    test = ss.datasets.TestSet.draw(problem, 8, seed=0)
+    solution = solver.solve(test.thetas)
+    ```
+    """
 
     role = "TestSet"
 
@@ -170,7 +228,15 @@ class TestSet(DataSet):
 
 @dataclasses.dataclass(frozen=True)
 class SplitSizes:
-    """How many instances each of the four independent data sets holds."""
+    """How many instances each of the four independent data sets holds.
+
+    **Example:**
+
+    ```python
+    sizes = ss.datasets.SplitSizes(prior=100, validation=100, train=1000, test=200)
+    config = dataclasses.replace(ss.paper.preset("quadratics", "quick"), sizes=sizes)
+    ```
+    """
 
     prior: int = 250
     """Instances to train on and to weigh the prior."""
@@ -184,7 +250,15 @@ class SplitSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The four data sets of a run."""
+    """The four data sets of a run.
+
+    **Example:**
+
+    ```python
+    split = ss.datasets.Split.draw(problem, ss.datasets.SplitSizes(8, 8, 8, 8), seed=0)
+    print(split.fingerprints())
+    ```
+    """
 
     prior: PriorSet
     validation: ValidationSet
@@ -193,7 +267,26 @@ class Split:
 
     @classmethod
     def draw(cls, problem: Problem, sizes: SplitSizes, seed: int) -> Self:
-        """Draw all four from the problem's one distribution."""
+        """Draw all four from the problem's one distribution.
+
+        **Arguments:**
+
+        - `problem`: what is drawn from.
+        - `sizes`: how many instances each set holds.
+        - `seed`: decides which.
+
+        **Returns:** the four sets.
+
+        **Raises:** `surestep.errors.ConfigurationError` if the problem's data hold fewer, or if
+        memory does not suffice.
+
+        **Example:**
+
+        ```python
+        sizes = ss.datasets.SplitSizes(prior=8, validation=8, train=8, test=4)
+        print(ss.datasets.Split.draw(problem, sizes, seed=1).test.size)
+        ```
+        """
         _require_room(problem, sizes)
         return cls(
             PriorSet.draw(problem, sizes.prior, seed),

@@ -24,6 +24,15 @@ class Goal:
     Where losses may be negative a share of them says nothing. The kind `decrease` counts from the
     start instead: success is `loss <= loss at the start - scale * norm(gradient there) **
     exponent`, for any loss.
+
+    **Example:**
+
+    ```python
+    goal = ss.Goal(scale=0.01, exponent=1.0)  # one percent of the loss at the start
+    theta = jax.tree.map(lambda leaf: leaf[0], thetas)
+    with jax.enable_x64(True):  # the problem computes in float64
+        print(goal.threshold(problem, theta))
+    ```
     """
 
     scale: float
@@ -35,7 +44,10 @@ class Goal:
     """Whether the loss at the start is multiplied, or something taken off it."""
 
     def validate(self) -> None:
-        """Refuse a goal that no loss could reach or that every loss reaches."""
+        """Refuse a goal that no loss could reach or that every loss reaches.
+
+        **Raises:** `surestep.errors.ConfigurationError`.
+        """
         constant = self.kind == "share" and self.exponent == 0
         if not self.scale > 0 and not constant:
             raise ConfigurationError(f"goal.scale must be positive, not {self.scale}")
@@ -46,7 +58,14 @@ class Goal:
             )
 
     def require_fit(self, problem: Problem) -> None:
-        """Refuse a goal that makes no sense for the problem's losses."""
+        """Refuse a goal that makes no sense for the problem's losses.
+
+        **Arguments:**
+
+        - `problem`: the problem whose losses the goal is for.
+
+        **Raises:** `surestep.errors.ConfigurationError`.
+        """
         if problem.nonnegative:
             if self.kind == "decrease":
                 raise ConfigurationError(
@@ -64,7 +83,15 @@ class Goal:
             )
 
     def threshold(self, problem: Problem, theta: Theta) -> Scalar:
-        """The largest loss that counts as success on an instance."""
+        """The largest loss that counts as success on an instance.
+
+        **Arguments:**
+
+        - `problem`: the problem.
+        - `theta`: the instance.
+
+        **Returns:** the right-hand side of the goal's inequality.
+        """
         if self.kind == "decrease":
             value, steepness = at_start(problem, theta)
             return value - self.scale * steepness**self.exponent
@@ -84,7 +111,7 @@ def at_start(problem: Problem, theta: Theta) -> tuple[Scalar, Scalar]:
 def thresholds(
     goal: Goal, problem: Problem, thetas: Theta, block: int
 ) -> Float[Array, " instance"]:
-    """The thresholds of every instance of a stacked set, in batches of `block`."""
+    """The thresholds of every instance of a stacked set, computed in batches of `block`."""
     return jax.lax.map(lambda theta: goal.threshold(problem, theta), thetas, batch_size=block)
 
 

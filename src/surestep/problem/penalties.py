@@ -20,6 +20,8 @@ from surestep.problem.base import Point
 Weight = float | Callable[[Any], Any]
 """A number, or a function that reads it from the instance."""
 
+Step = Float[Array, "..."] | float
+"""A positive number, or one for each coordinate."""
 
 __all__ = [
     "L1",
@@ -33,15 +35,47 @@ __all__ = [
 
 
 class Penalty(eqx.Module):
-    """A function that is simple but not smooth."""
+    """A function that is simple but not smooth: subclass it for one of your own.
+
+    **Example:**
+
+    ```python
+    class NonNegative(ss.penalties.Penalty):
+        def value(self, x, theta):
+            return jnp.where(jnp.all(x >= 0), 0.0, jnp.inf)
+
+        def prox(self, x, step, theta):
+            return jnp.maximum(x, 0.0)
+
+
+    print(NonNegative().prox(jnp.array([-1.0, 2.0]), 0.1, None))
+    ```
+    """
 
     @abc.abstractmethod
     def value(self, x: Point, theta: Any) -> Scalar:
-        """The function itself; infinite outside a constraint."""
+        """The function itself; infinite outside a constraint.
+
+        **Arguments:**
+
+        - `x`: a point.
+        - `theta`: the instance, for what is read from it.
+
+        **Returns:** a single number.
+        """
 
     @abc.abstractmethod
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
-        """Its proximal map."""
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
+        """The minimiser over `z` of `value(z) + norm(z - x)^2 / (2 step)`.
+
+        **Arguments:**
+
+        - `x`: a point.
+        - `step`: a positive number, or one for each coordinate.
+        - `theta`: the instance, for what is read from it.
+
+        **Returns:** the minimiser, a point.
+        """
 
 
 def _weight(weight: Weight, theta: Any) -> Any:
@@ -58,9 +92,25 @@ def _total(x: Point, function: Callable[[Array], Array]) -> Scalar:
 
 
 class L1(Penalty):
-    """`weight * sum(|x|)`, which makes solutions sparse."""
+    """`weight * sum(|x|)`, which makes solutions sparse.
+
+    **Raises:** `surestep.errors.ConfigurationError` if the weight is not positive.
+
+    **Example:**
+
+    ```python
+    sparse = ss.make_problem(
+        lambda x, theta: jnp.sum((x - theta) ** 2),
+        x0=jnp.zeros(4),
+        sample=lambda key: jax.random.normal(key, (4,)),
+        penalty=ss.penalties.L1(0.1),
+    )
+    by_instance = ss.penalties.L1(lambda theta: theta["weight"])
+    ```
+    """
 
     weight: Weight
+    """A positive number, or a function that reads it from the instance."""
 
     def __check_init__(self) -> None:
         """Refuse a weight that penalises nothing."""
@@ -70,16 +120,27 @@ class L1(Penalty):
         """The weighted sum of absolute values."""
         return _weight(self.weight, theta) * _total(x, jnp.abs)
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """Soft thresholding."""
         level = step * _weight(self.weight, theta)
         return jax.tree.map(lambda v: jnp.sign(v) * jnp.maximum(jnp.abs(v) - level, 0), x)
 
 
 class L2(Penalty):
-    """`weight * norm(x)`, not squared: all coordinates are 0 together or none is."""
+    """`weight * norm(x)`, not squared: all coordinates are 0 together or none is.
+
+    **Raises:** `surestep.errors.ConfigurationError` if the weight is not positive.
+
+    **Example:**
+
+    ```python
+    penalty = ss.penalties.L2(0.5)
+    print(penalty.value(jnp.array([3.0, 4.0]), None))  # 2.5
+    ```
+    """
 
     weight: Weight
+    """A positive number, or a function that reads it from the instance."""
 
     def __check_init__(self) -> None:
         """Refuse a weight that penalises nothing."""
@@ -93,7 +154,7 @@ class L2(Penalty):
         norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
         return _weight(self.weight, theta) * norm
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """Shrink the whole vector."""
         norm = jnp.sqrt(_total(x, jnp.square))
         level = step * _weight(self.weight, theta)
@@ -102,9 +163,21 @@ class L2(Penalty):
 
 
 class GroupL2(Penalty):
-    """`weight` times the sum of the norms of an array's rows: a row is 0 or it is not."""
+    """`weight` times the sum of the norms of an array's rows: a row is 0 or it is not.
+
+    **Raises:** `surestep.errors.ConfigurationError` if the weight is not positive, or if the point
+    is not an array with two axes.
+
+    **Example:**
+
+    ```python
+    penalty = ss.penalties.GroupL2(1.0)
+    print(penalty.prox(jnp.array([[3.0, 4.0], [0.1, 0.1]]), 1.0, None))  # the second row is 0
+    ```
+    """
 
     weight: Weight
+    """A positive number, or a function that reads it from the instance."""
 
     def __check_init__(self) -> None:
         """Refuse a weight that penalises nothing."""
@@ -117,7 +190,7 @@ class GroupL2(Penalty):
         norms = jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1.0)), 0.0)
         return _weight(self.weight, theta) * jnp.sum(norms)
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """Shrink every row."""
         rows = _rows(x)
         norms = jnp.sqrt(jnp.sum(rows**2, axis=1, keepdims=True))
@@ -127,10 +200,22 @@ class GroupL2(Penalty):
 
 
 class Box(Penalty):
-    """The constraint `lower <= x <= upper`; bounds are numbers or read from the instance."""
+    """The constraint `lower <= x <= upper`.
+
+    **Raises:** `surestep.errors.ConfigurationError` if the box is empty.
+
+    **Example:**
+
+    ```python
+    box = ss.penalties.Box(0.0, 1.0)
+    print(box.prox(jnp.array([-1.0, 0.5, 2.0]), 1.0, None))  # 0, 0.5 and 1
+    ```
+    """
 
     lower: Weight
+    """A number, or a function that reads it from the instance."""
     upper: Weight
+    """A number, or a function that reads it from the instance."""
 
     def __check_init__(self) -> None:
         """Refuse an empty box."""
@@ -145,7 +230,7 @@ class Box(Penalty):
         inside = jax.tree.map(lambda v: jnp.all((v >= low) & (v <= high)), x)
         return _indicator(x, jnp.all(jnp.stack(jax.tree.leaves(inside))))
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """The nearest point inside."""
         low, high = self.bounds(theta)
         return jax.tree.map(lambda v: jnp.clip(v, low, high), x)
@@ -156,9 +241,21 @@ class Box(Penalty):
 
 
 class Simplex(Penalty):
-    """The constraint that a vector is not negative and adds up to `total`."""
+    """The constraint that a vector is not negative and adds up to `total`.
+
+    **Raises:** `surestep.errors.ConfigurationError` if the total is not positive, or if the point
+    is not a single vector.
+
+    **Example:**
+
+    ```python
+    simplex = ss.penalties.Simplex()
+    print(simplex.prox(jnp.array([1.0, 1.0]), 1.0, None))  # 0.5 and 0.5
+    ```
+    """
 
     total: float = 1.0
+    """What the vector adds up to."""
 
     def __check_init__(self) -> None:
         """Refuse a total that no such vector has."""
@@ -173,7 +270,7 @@ class Simplex(Penalty):
             x, jnp.all(vector >= 0) & (jnp.abs(jnp.sum(vector) - self.total) <= slack)
         )
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """The nearest point inside, by sorting (Held, Wolfe and Crowder's method)."""
         vector = _vector(x)
         ranked = -jnp.sort(-vector)
@@ -184,9 +281,21 @@ class Simplex(Penalty):
 
 
 class Nuclear(Penalty):
-    """`weight` times the sum of a matrix's singular values: solutions of low rank."""
+    """`weight` times the sum of a matrix's singular values: solutions of low rank.
+
+    **Raises:** `surestep.errors.ConfigurationError` if the weight is not positive, or if the point
+    is not a single matrix.
+
+    **Example:**
+
+    ```python
+    penalty = ss.penalties.Nuclear(1.0)
+    print(penalty.prox(jnp.diag(jnp.array([3.0, 0.5])), 1.0, None))  # of rank 1
+    ```
+    """
 
     weight: Weight
+    """A positive number, or a function that reads it from the instance."""
 
     def __check_init__(self) -> None:
         """Refuse a weight that penalises nothing."""
@@ -196,7 +305,7 @@ class Nuclear(Penalty):
         """The weighted sum of singular values."""
         return _weight(self.weight, theta) * jnp.sum(jnp.linalg.svd(_matrix(x), compute_uv=False))
 
-    def prox(self, x: Point, step: Float[Array, "..."], theta: Any) -> Point:
+    def prox(self, x: Point, step: Step, theta: Any) -> Point:
         """Soft thresholding of the singular values."""
         left, values, right = jnp.linalg.svd(_matrix(x), full_matrices=False)
         shrunk = jnp.maximum(values - step * _weight(self.weight, theta), 0)

@@ -17,9 +17,28 @@ from surestep.train.population import Chosen
 def write_report(
     learned: Learned, folder: RunFolder, pictures: Mapping[str, Path] | None = None
 ) -> dict[str, Path]:
-    """Draw the figures of a run and write its page; returns what a person wants to open, by name.
+    """Draw the figures of a run and write its page.
 
-    `pictures` are figures that the problem has drawn of itself: the page shows them too.
+    **Arguments:**
+
+    - `learned`: what `learn` or `fit` returned.
+    - `folder`: the run's folder. `report.html` and the folder `figures` are written into it.
+    - `pictures`: figures that the problem has drawn of itself, by name; the page shows them too.
+
+    **Returns:** the paths of what a person wants to open, by name.
+
+    **Raises:** `surestep.errors.RunFolderError` if the folder holds no run.
+
+    **Example:**
+
+    ```python
+    import pathlib
+
+    folder = ss.RunFolder(pathlib.Path("runs/mine"))
+    learned = ss.learn(config, experiment, folder)
+    paths = ss.report.write_report(learned, folder)
+    print(paths["report"])
+    ```
     """
     pictures = pictures or {}
     figures = run_figures(learned, folder)

@@ -12,7 +12,20 @@ from surestep.run.pipeline import Learned
 
 
 def summary(learned: Learned) -> str:
-    """Losses at the horizon and the cost of each accuracy, for every solver."""
+    """Losses at the horizon and the cost of each accuracy, for every solver, as plain text.
+
+    **Arguments:**
+
+    - `learned`: what `learn` or `fit` returned.
+
+    **Returns:** several lines of text.
+
+    **Example:**
+
+    ```python
+    print(ss.report.summary(learned))
+    ```
+    """
     evaluation, horizon, prior = learned.evaluation, learned.task.horizon, learned.prior
     head = [
         f"Sampling the prior: {prior.proposals} proposals, {prior.accepted} accepted, "

@@ -27,6 +27,19 @@ def trajectories(subject: "Evaluated | Learned") -> xarray.Dataset:
 
     Beside them stand what the goal and the accuracies of each instance are. Iteration 0 is the
     start; a loss is infinite from the moment a solver diverges.
+
+    **Arguments:**
+
+    - `subject`: what `learn` or `fit` returned, or its `evaluation`.
+
+    **Returns:** an `xarray.Dataset` with the axes solver, instance, iteration, accuracy, measure.
+
+    **Example:**
+
+    ```python
+    data = ss.report.trajectories(learned)
+    print(data.losses.sel(solver="learned").median("instance"))
+    ```
     """
     found = _evaluation(subject)
     return xarray.Dataset(
@@ -69,6 +82,21 @@ def frame(subject: "Evaluated | Learned") -> pd.DataFrame:
     """The trajectories as a tidy data frame: one row for each solver, instance and iteration.
 
     `distance` is the loss above the instance's reference; every measure has a column.
+
+    **Arguments:**
+
+    - `subject`: what `learn` or `fit` returned, or its `evaluation`.
+
+    **Returns:** a `pandas.DataFrame`.
+
+    **Raises:** `surestep.errors.ConfigurationError` if a measure has the name of a column.
+
+    **Example:**
+
+    ```python
+    rows = ss.report.frame(learned)
+    print(rows.groupby(["solver", "iteration"]).loss.median())
+    ```
     """
     data = trajectories(subject)
     columns = {"loss": data.losses, "gradients": data.gradients}
@@ -86,6 +114,19 @@ def timings(subject: "Evaluated | Learned") -> pd.DataFrame:
     """One row for each solver, accuracy and timed instance: what it took, and whether it was met.
 
     Solvers of other libraries are among them; their iterations and gradients are not known.
+
+    **Arguments:**
+
+    - `subject`: what `learn` or `fit` returned, or its `evaluation`.
+
+    **Returns:** a `pandas.DataFrame`.
+
+    **Example:**
+
+    ```python
+    rows = ss.report.timings(learned)
+    print(rows.groupby(["solver", "accuracy"]).seconds.sum())
+    ```
     """
     found = _evaluation(subject)
     parts = [

@@ -24,17 +24,31 @@ _BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 class Monitor:
     """What has been seen, and how much it speaks against the certificate.
 
-    `failure` is the certified failure probability, `delta` the probability of a false alarm in
-    all time. Outcomes are 1 for a failure and 0 for a success, or shares of the goal in [0, 1].
-    It must be fed every outcome: leaving out successes makes it cry wolf, leaving out failures
-    makes it blind.
+    It must be fed every outcome: leaving out successes raises false alarms, leaving out failures
+    hides true ones. `Solver.monitor` makes one for a certificate.
+
+    **Raises:** `surestep.errors.ConfigurationError` if a probability does not lie strictly between
+    0 and 1.
+
+    **Example:**
+
+    ```python
+    monitor = ss.Monitor(failure=0.05)
+    monitor = monitor.fed([0, 0, 1, 0])
+    print(monitor, monitor.alarm)
+    ```
     """
 
     failure: float
+    """The certified failure probability."""
     delta: float = 0.01
+    """The probability of a false alarm in all time."""
     seen: int = 0
+    """How many outcomes it was fed."""
     failures: float = 0.0
+    """Their sum."""
     log_wealths: tuple[float, ...] = (0.0,) * len(_BETS)
+    """The logarithms of what each bet has won."""
     highest: float = 0.0
     """The logarithm of the largest wealth so far."""
 
@@ -50,7 +64,23 @@ class Monitor:
             raise ConfigurationError(f"a monitor has {len(_BETS)} wealths")
 
     def fed(self, outcomes: Any) -> "Monitor":
-        """The monitor after one more outcome, or several in the order they came."""
+        """The monitor after one more outcome, or several in the order they came.
+
+        **Arguments:**
+
+        - `outcomes`: 1 for a failure and 0 for a success, or shares of the goal in [0, 1].
+
+        **Returns:** another `Monitor`; this one stays as it is.
+
+        **Raises:** `surestep.errors.ConfigurationError` if an outcome is not a number from 0 to 1.
+
+        **Example:**
+
+        ```python
+        monitor = ss.Monitor(failure=0.01).fed(np.ones(20))
+        assert monitor.alarm
+        ```
+        """
         values = np.atleast_1d(np.asarray(outcomes, np.float64))
         if values.ndim != 1 or not np.all((values >= 0) & (values <= 1)):
             raise ConfigurationError("outcomes must be numbers from 0 to 1")
@@ -72,7 +102,7 @@ class Monitor:
     @property
     def alarm(self) -> bool:
         """Whether the certificate has become incredible; once raised, it stays."""
-        return self.highest >= -np.log(self.delta)
+        return bool(self.highest >= -np.log(self.delta))
 
     def __str__(self) -> str:
         state = (
@@ -86,12 +116,44 @@ class Monitor:
         )
 
     def save(self, path: Path) -> None:
-        """Write the monitor's state."""
+        """Write the monitor's state as JSON.
+
+        **Arguments:**
+
+        - `path`: the file; one that is there is replaced.
+
+        **Example:**
+
+        ```python
+        import pathlib
+
+        ss.Monitor(failure=0.05).fed([0, 1]).save(pathlib.Path("monitor.json"))
+        ```
+        """
         write_text(path, to_json(self))
 
     @classmethod
     def load(cls, path: Path) -> "Monitor":
-        """Go on from a saved state."""
+        """Go on from a saved state.
+
+        **Arguments:**
+
+        - `path`: a file that `save` wrote.
+
+        **Returns:** the `Monitor`.
+
+        **Raises:** `surestep.errors.RunFolderError` if the file holds no monitor's state.
+
+        **Example:**
+
+        ```python
+        import pathlib
+
+        path = pathlib.Path("monitor.json")
+        ss.Monitor(failure=0.05).fed([0, 1]).save(path)
+        print(ss.Monitor.load(path).fed([0]).seen)  # 3
+        ```
+        """
         try:
             return from_plain(cls, read_json(path), path.name)
         except SurestepError as error:

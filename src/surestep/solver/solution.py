@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from typing import Any
 
 import numpy as np
 
@@ -9,12 +10,23 @@ from surestep.problem.base import Point
 from surestep.rollout.loop import Status
 from surestep.solver.monitor import Monitor
 
+Entries = np.ndarray | Any
+"""One entry an instance; from `solve_one` a single number of NumPy's, which is no array."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
     """Whether the certificate speaks about a call; true or false as a condition.
 
     It is decided by how the solver was called, never by how the losses came out.
+
+    **Example:**
+
+    ```python
+    covered = solver.solve(thetas, iterations=5).covered
+    if not covered:
+        print(covered.reasons)
+    ```
     """
 
     reasons: tuple[str, ...] = ()
@@ -32,21 +44,31 @@ class Solution:
     """Solved instances. Arrays have one entry an instance (`solve_one`: they are single numbers).
 
     Everything is NumPy, so the process's JAX precision does not matter.
+
+    **Example:**
+
+    ```python
+    solution = solver.solve(thetas)
+    print(solution)  # how the instances ended, and whether the certificate covers the call
+    print(solution.x, solution.loss, solution.failed)
+    ```
     """
 
     x: Point
     """The last points, in the form that the problem's loss takes."""
-    loss: np.ndarray
+    loss: Entries
     """The losses there; infinity where a rollout diverged."""
-    start_loss: np.ndarray
+    start_loss: Entries
     """The losses before the first iteration; where a start was learned, the losses there."""
-    iterations: np.ndarray
-    gradients: np.ndarray
+    iterations: Entries
+    """Iterations made."""
+    gradients: Entries
     """Gradient evaluations."""
-    status: np.ndarray
+    status: Entries
     """How each instance ended, as numbers of `surestep.rollout.loop.Status`."""
     covered: Coverage
-    sample: np.ndarray | None = None
+    """Whether the certificate speaks about the call, and why not."""
+    sample: Entries | None = None
     """With the policy `posterior`: which of the posterior's samples each instance was given."""
     monitor: Monitor | None = None
     """The monitor that was given: fed, if the certificate covers the call, else as it was."""

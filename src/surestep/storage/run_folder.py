@@ -39,9 +39,21 @@ def axes(*names: str) -> dict[str, tuple[str, ...]]:
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """One run on disk."""
+    """One run on disk.
+
+    **Example:**
+
+    ```python
+    import pathlib
+
+    folder = ss.RunFolder(pathlib.Path("runs/mine"))
+    learned = ss.learn(config, experiment, folder)
+    print(folder.certificate_path, folder.solver_path)
+    ```
+    """
 
     path: Path
+    """The folder; it is made when a run begins."""
 
     @property
     def config_path(self) -> Path:
@@ -153,7 +165,22 @@ class RunFolder:
         return FileCheckpoint(self.path / f"{stage}.partial.safetensors")
 
     def has(self, stage: str) -> bool:
-        """Whether a stage has its result."""
+        """Whether a stage has its result.
+
+        **Arguments:**
+
+        - `stage`: `"imitate"`, `"population"`, `"locate"`, `"sample"`, `"certify"`, `"evaluate"`.
+
+        **Returns:** True once the stage is finished.
+
+        **Example:**
+
+        ```python
+        import pathlib
+
+        print(ss.RunFolder(pathlib.Path("runs/mine")).has("evaluate"))
+        ```
+        """
         return self._result_path(stage).exists()
 
     def save(self, stage: str, result: Any) -> None:
@@ -171,7 +198,30 @@ class RunFolder:
         self.checkpoint(stage).remove()
 
     def load(self, stage: str, kind: type[Result]) -> Result:
-        """A stage's result."""
+        """A stage's result.
+
+        **Arguments:**
+
+        - `stage`: the stage, as for `has`.
+        - `kind`: the dataclass of the result.
+
+        **Returns:** the result.
+
+        **Raises:** `surestep.errors.RunFolderError` if there is none, or it is damaged or of
+        another kind.
+
+        **Example:**
+
+        ```python
+        import pathlib
+
+        folder = ss.RunFolder(pathlib.Path("runs/mine"))
+        folder.path.mkdir(parents=True)
+        folder.save("evaluate", learned.evaluation)
+        again = folder.load("evaluate", type(learned.evaluation))
+        print(again.solvers)
+        ```
+        """
         path = self._result_path(stage)
         arrays, metadata = read_arrays(path)
         facts = parse_json(metadata.get("facts", ""), path)
@@ -188,7 +238,27 @@ class RunFolder:
         return _made(kind, values)
 
     def dataset(self, stage: str) -> "xarray.Dataset":
-        """A stage's arrays with the names of their axes."""
+        """A stage's arrays with the names of their axes.
+
+        **Arguments:**
+
+        - `stage`: the stage, as for `has`.
+
+        **Returns:** an `xarray.Dataset`.
+
+        **Raises:** `surestep.errors.RunFolderError` if there is no result, or it is damaged.
+
+        **Example:**
+
+        ```python
+        import pathlib
+
+        folder = ss.RunFolder(pathlib.Path("runs/mine"))
+        folder.path.mkdir(parents=True)
+        folder.save("evaluate", learned.evaluation)
+        print(folder.dataset("evaluate").losses.dims)
+        ```
+        """
         import xarray  # noqa: PLC0415  (pandas comes with it, which takes half a second)
 
         path = self._result_path(stage)
@@ -206,7 +276,21 @@ class RunFolder:
         self.kept(self._status_path).write(to_json(self.status() | {stage: facts}))
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Everything `mark` has written."""
+        """How far the run is: the state of each stage that has begun.
+
+        **Returns:** facts by stage; `{}` if nothing has begun.
+
+        **Raises:** `surestep.errors.RunFolderError` if the file is damaged.
+
+        **Example:**
+
+        ```python
+        import pathlib
+
+        for stage, facts in ss.RunFolder(pathlib.Path("runs/mine")).status().items():
+            print(stage, facts.get("state"))
+        ```
+        """
         if not self.kept(self._status_path).exists():
             return {}
         return from_plain(

@@ -21,7 +21,16 @@ Verdict = Literal["inside", "outside", "undecided"]
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """Which success probabilities are acceptable, and how surely they must be known."""
+    """Which success probabilities are acceptable, and how surely they must be known.
+
+    **Example:**
+
+    ```python
+    constraint = ss.Constraint(lower=0.9, width=0.1)
+    print(constraint.assess(successes=196, trials=200))
+    config = dataclasses.replace(ss.paper.preset("quadratics", "quick"), constraint=constraint)
+    ```
+    """
 
     lower: float = 0.95
     """Smallest acceptable success probability."""
@@ -39,7 +48,14 @@ class Constraint:
     """Stop as well once the posterior probability of being inside, or outside, is below this."""
 
     def validate(self, available: int) -> None:
-        """Refuse settings that contradict themselves or that `available` instances cannot meet."""
+        """Refuse settings that contradict themselves or that cannot be met.
+
+        **Arguments:**
+
+        - `available`: how many validation instances there are.
+
+        **Raises:** `surestep.errors.ConfigurationError`.
+        """
         for name in ("lower", "upper", "quantile_lower", "quantile_upper", "early_decision"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigurationError(
@@ -77,7 +93,22 @@ class Constraint:
         return int(trials[np.argmax(decided)]) if decided.any() else limit
 
     def assess(self, successes: int, trials: int) -> "SuccessEstimate":
-        """The estimate that so many successes in so many trials amount to."""
+        """The estimate that so many successes in so many trials amount to.
+
+        **Arguments:**
+
+        - `successes`: how often the goal was reached.
+        - `trials`: on how many instances.
+
+        **Returns:** the estimated probability, its quantiles, and the verdict `"inside"`,
+        `"outside"` or `"undecided"`.
+
+        **Example:**
+
+        ```python
+        print(ss.Constraint(lower=0.9).assess(successes=10, trials=10).verdict)  # undecided
+        ```
+        """
         counts = np.array([successes]), np.array([trials])
         low, high = _quantiles(self, *counts)
         if self.point == "mode" and trials > 0:

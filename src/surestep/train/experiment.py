@@ -21,9 +21,20 @@ from surestep.rules.optax_rule import parse_rule
 
 @dataclasses.dataclass(frozen=True)
 class Accuracies:
-    """What counts as solved when solvers are timed: so close to a reference, or below a loss."""
+    """What counts as solved when solvers are timed: so close to a reference, or below a loss.
+
+    **Example:**
+
+    ```python
+    accuracies = ss.Accuracies((1e-2, 1e-4))  # losses below these
+    percent = ss.Accuracies(
+        (0.01,), reference=lambda thetas: np.ones(6), above="the minimum", relative=True
+    )
+    ```
+    """
 
     values: tuple[float, ...]
+    """The accuracies, positive numbers."""
     reference: Callable[[Theta], Float[np.ndarray, " instance"]] | None = None
     """Losses of stacked instances that accuracies are counted from; without it, from 0."""
     above: str = ""
@@ -46,20 +57,54 @@ class Accuracies:
 
 
 class External(Protocol):
-    """A solver of another library, which is not a rule: it is called once and stops by itself."""
+    """A solver of another library, which is not a rule: it is called once and stops by itself.
+
+    **Example:**
+
+    ```python
+    def by_lstsq(theta, target, accuracy):
+        return np.linalg.lstsq(np.diag(theta.diagonal), theta.target, rcond=None)[0]
+
+
+    experiment = dataclasses.replace(experiment, external={"NumPy": by_lstsq})
+    ```
+    """
 
     def __call__(self, theta: Theta, target: float, accuracy: float) -> Point:
-        """Bring the loss of an instance (NumPy arrays) below `target`, and return the point.
+        """Bring the loss of an instance below a target.
 
-        The target is `accuracy` above the instance's reference: solvers that bound their distance
-        to the minimum stop by that, others by the loss itself.
+        **Arguments:**
+
+        - `theta`: the instance, as NumPy arrays.
+        - `target`: the loss to be below.
+        - `accuracy`: how far the target is above the instance's reference. Solvers that bound
+          their distance to the minimum stop by that, others by the loss itself.
+
+        **Returns:** the point.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """All that a run needs beside numbers."""
+    """All that a run needs beside numbers.
+
+    `plan_fit(problem).experiment` is one for a problem of your own, `paper.build(config)` one of
+    the paper's.
+
+    **Example:**
+
+    ```python
+    mine = ss.Experiment(
+        problem,
+        create_rule=lambda key: ss.rules.Coordinatewise.create(key),
+        teacher=None,
+        baselines={"heavy ball": ss.rules.HeavyBall(step_size=1e-3, momentum=0.9)},
+        accuracies=ss.Accuracies((1e-2, 1e-4)),
+    )
+    mine.validate()
+    ```
+    """
 
     problem: Problem
     create_rule: Callable[[Array], Rule]
@@ -84,7 +129,7 @@ class Experiment:
     shifts: Mapping[str, Problem] = dataclasses.field(default_factory=dict)
     """Other distributions to show the learned rule on, by name; only their `sample` is used."""
     pool: str = ""
-    """What instances are made from, if they are drawn from a stock of data; certificates say."""
+    """What instances are made from, if they are drawn from a data set; certificates say."""
     goal_second_moment: float | None = None
     """A bound on the second moment of the goal's threshold, if one is known for sure."""
 
@@ -101,7 +146,22 @@ class Experiment:
             return with_hyper(rule, jnp.asarray(hyper, hyper_of(rule).dtype))
 
     def chosen(self, names: Iterable[str]) -> dict[str, Rule]:
-        """The baselines of these names; `optax:adam(learning_rate=0.01)` is one of Optax's."""
+        """The baselines of these names.
+
+        **Arguments:**
+
+        - `names`: keys of `baselines`, or Optax's optimizers: `optax:adam(learning_rate=0.01)`.
+
+        **Returns:** the rules, by name.
+
+        **Raises:** `surestep.errors.ConfigurationError` if there is no such baseline.
+
+        **Example:**
+
+        ```python
+        print(experiment.chosen(["heavy ball", "optax:adam(learning_rate=0.01)"]))
+        ```
+        """
         return {name: self._baseline(name) for name in names}
 
     def _baseline(self, name: str) -> Rule:
@@ -112,7 +172,10 @@ class Experiment:
         raise ConfigurationError(unknown("baseline", name, tuple(self.baselines)))
 
     def validate(self) -> None:
-        """Refuse accuracies that no loss could be below, and two solvers of one name."""
+        """Refuse accuracies that no loss could be below, and two solvers of one name.
+
+        **Raises:** `surestep.errors.ConfigurationError`.
+        """
         values = self.accuracies.values
         if not values or not all(value > 0 and math.isfinite(value) for value in values):
             raise ConfigurationError(
