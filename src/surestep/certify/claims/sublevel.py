@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from surestep.bounds.family import sublevel_family
+from surestep.bounds import sublevel_family
 from surestep.bounds.uniform import sample_uppers
 from surestep.certify.certificate import Statement, rounded_up
 from surestep.certify.claims.base import SLACK, Asserted, Basis, Claim, Truth
