@@ -9,10 +9,11 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import itertools
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import tyro
 
@@ -20,6 +21,7 @@ from surestep.base.errors import ConfigurationError
 
 Given = TypeVar("Given")
 
+_POSITIONAL = get_args(tyro.conf.Positional[str])[1]
 _HELP = frozenset({"-h", "--help"})
 _STYLE = (
     tyro.conf.FlagCreatePairsOff,  # --flag, and no --no-flag
@@ -94,7 +96,7 @@ def _read(
     kind: type[Given], words: list[str], program: str, description: str, helps: bool
 ) -> tuple[Given, list[str]]:
     _require_no_values_of_flags(kind, words, program)
-    if words and words[0].replace("_", "-").startswith("--tyro-") and helps:
+    if helps and words and words[0].replace("_", "-").startswith("--tyro-"):
         # tyro's own options would write scripts of a shell.
         raise ConfigurationError(f"{_unrecognized(kind, words)} ({program} --help)")
     shown = io.StringIO()
@@ -112,8 +114,10 @@ def _read(
     except SystemExit as ended:
         if not ended.code:
             raise
-        message = f"{_plain(shown.getvalue())} ({program} --help)"
-        raise ConfigurationError(message) from None
+        # An option that does not exist explains the rest, which tyro does not always see.
+        strange = _unknown_options(kind, words) if helps else []
+        message = _unrecognized(kind, strange) if strange else _plain(shown.getvalue())
+        raise ConfigurationError(f"{message} ({program} --help)") from None
     for name in _options(kind):
         if getattr(given, name) == ():
             message = f"argument {_option(name)}: expected at least one argument"
@@ -122,7 +126,12 @@ def _read(
 
 
 def _options(kind: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
+    """The fields that are no positional arguments."""
+    return [
+        field.name
+        for field in dataclasses.fields(kind)
+        if _POSITIONAL not in getattr(field.type, "__metadata__", ())
+    ]
 
 
 def _option(name: str) -> str:
@@ -138,13 +147,22 @@ def _require_no_values_of_flags(kind: Any, words: list[str], program: str) -> No
             raise ConfigurationError(f"{message} ({program} --help)")
 
 
+def _unknown_options(kind: Any, words: list[str]) -> list[str]:
+    known = {_option(name) for name in _options(kind)} | _HELP
+    return [
+        word
+        for word in itertools.takewhile(lambda word: word != "--", words)
+        if re.match(r"--?[A-Za-z]", word) and word.partition("=")[0].replace("_", "-") not in known
+    ]
+
+
 def _unrecognized(kind: Any, words: list[str]) -> str:
     message = f"unrecognized arguments: {' '.join(words)}"
     known = [_option(name) for name in _options(kind)]
     for word in words:
         name = word.partition("=")[0]
-        near = difflib.get_close_matches(name, known, n=1) if name[:2] == "--" else []
-        if near:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        if near and name[:2] == "--":
             return f"{message}; did you mean {near[0]}?"
     return message
 
@@ -163,37 +181,27 @@ def _columns_for(words: list[str]) -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-def _plain(box: str) -> str:
-    """One line that says what a box of tyro's says."""
-    sections = _sections(box)
-    if sections[0][0].startswith("Missing from"):
-        message = f"the following arguments are required: {', '.join(_names(sections[0]))}"
-        for section in sections[1:]:
-            if section[0].startswith("Unrecognized"):
-                message += f"; unrecognized arguments: {' '.join(_names(section))}"
-        return message
-    text = " ".join(" ".join(sections[0]).split())
+def _plain(shown: str) -> str:
+    """One line that says what tyro's many say."""
+    said = _essence(shown)
+    if said and said[0].startswith("Missing from"):
+        # Arguments stand one step to the right, and what they mean two steps.
+        names = [line.split()[0] for line in said if re.match(r" {4}\S", line)]
+        return f"the following arguments are required: {', '.join(names)}"
+    text = " ".join(" ".join(said or shown.splitlines()).split())
     for theirs, ours in _PLAIN:
         if re.fullmatch(theirs, text):
             return re.sub(theirs, ours, text)
     return text
 
 
-def _sections(box: str) -> list[list[str]]:
-    """The lines inside a box, parted where it has rules across; indentation is kept."""
-    sections: list[list[str]] = [[]]
-    for line in _COLOURS.sub("", box).splitlines():
-        if line[:1] not in ("│", "|"):
-            continue
-        inside = line[2:].rstrip("│| ")
-        if inside and not inside.strip("─-"):
-            sections.append([])
-        elif inside:
-            sections[-1].append(inside)
-    # Of what is no box all is said.
-    return [section for section in sections if section] or [[box]]
+def _essence(shown: str) -> list[str]:
+    """The lines between the title of an error and the next rule across, with their indentation.
 
-
-def _names(section: list[str]) -> list[str]:
-    """What stands one step to the right in a list of arguments, without what it takes."""
-    return [line.split()[0] for line in section if re.match(r" {4}\S", line)]
+    Where the terminal can show one there is a box around it all, with the title in its edge; else
+    the title is a line of its own, with a rule below.
+    """
+    lines = _COLOURS.sub("", shown).splitlines()
+    boxed = [line for line in lines if line[:1] == "│"]
+    inside = [line[2:].rstrip("│ ") for line in boxed or lines[2:]]
+    return list(itertools.takewhile(lambda line: not line or line.strip("─-"), inside))

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated
 
 from surestep.base.errors import ConfigurationError
 from surestep.cli.arguments import parse_known, unset
@@ -25,7 +25,7 @@ TOGETHER = (
 class Arguments:
     """How a process finds the others of its run."""
 
-    distributed: Literal["auto"] | None = None
+    distributed: Annotated[str | None, unset("auto")] = None
     """Found as Slurm, Open MPI or Kubernetes tell."""
     coordinator: Annotated[str | None, unset("HOST:PORT")] = None
     """Address and port of process 0."""
@@ -45,6 +45,11 @@ def alone_or_together(words: list[str], command: Command) -> int:
     if not any(word.partition("=")[0] in _OPTIONS for word in words):
         return command(words, None)
     given, rest = parse_known(Arguments, words, "surestep")
+    if given.distributed not in (None, "auto"):
+        raise ConfigurationError(
+            f"argument --distributed: invalid choice: {given.distributed!r} (choose from 'auto') "
+            "(surestep --help)"
+        )
     said = (given.coordinator, given.processes, given.process)
     if (given.distributed is None) == (said == (None, None, None)):
         raise ConfigurationError(
