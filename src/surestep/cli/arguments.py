@@ -12,7 +12,7 @@ import io
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, get_args
 
 import tyro
@@ -61,7 +61,7 @@ _PLAIN = (
 """What tyro says of an argument, and how it is said here. Other errors keep tyro's words."""
 
 
-def parse(kind: type[Given], words: list[str], program: str, description: str = "") -> Given:
+def parse(kind: type[Given], words: Sequence[str], program: str, description: str = "") -> Given:
     """Read all words of a command; `--help` among them prints the help and exits.
 
     Args:
@@ -76,7 +76,7 @@ def parse(kind: type[Given], words: list[str], program: str, description: str = 
     return given
 
 
-def parse_known(kind: type[Given], words: list[str], program: str) -> tuple[Given, list[str]]:
+def parse_known(kind: type[Given], words: Sequence[str], program: str) -> tuple[Given, list[str]]:
     """Read the words that belong to `kind`, and return the others, `--help` too, in their order."""
     return _read(kind, words, program, "", helps=False)
 
@@ -93,7 +93,7 @@ def require_seed(seed: int) -> None:
 
 
 def _read(
-    kind: type[Given], words: list[str], program: str, description: str, helps: bool
+    kind: type[Given], words: Sequence[str], program: str, description: str, helps: bool
 ) -> tuple[Given, list[str]]:
     _require_no_values_of_flags(kind, words, program)
     if helps and words and words[0].replace("_", "-").startswith("--tyro-"):
@@ -138,7 +138,7 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _require_no_values_of_flags(kind: Any, words: list[str], program: str) -> None:
+def _require_no_values_of_flags(kind: Any, words: Sequence[str], program: str) -> None:
     flags = {_option(field.name) for field in dataclasses.fields(kind) if field.type is bool}
     for word in words:
         name, equals, value = word.partition("=")
@@ -147,7 +147,7 @@ def _require_no_values_of_flags(kind: Any, words: list[str], program: str) -> No
             raise ConfigurationError(f"{message} ({program} --help)")
 
 
-def _unknown_options(kind: Any, words: list[str]) -> list[str]:
+def _unknown_options(kind: Any, words: Sequence[str]) -> list[str]:
     known = {_option(name) for name in _options(kind)} | _HELP
     return [
         word
@@ -156,7 +156,7 @@ def _unknown_options(kind: Any, words: list[str]) -> list[str]:
     ]
 
 
-def _unrecognized(kind: Any, words: list[str]) -> str:
+def _unrecognized(kind: Any, words: Sequence[str]) -> str:
     message = f"unrecognized arguments: {' '.join(words)}"
     known = [_option(name) for name in _options(kind)]
     for word in words:
@@ -168,7 +168,7 @@ def _unrecognized(kind: Any, words: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def _columns_for(words: list[str]) -> Iterator[None]:
+def _columns_for(words: Sequence[str]) -> Iterator[None]:
     """Make the terminal seem wide while errors are written; help is laid out for the real one."""
     before = os.environ.get("COLUMNS")
     if not _HELP & set(words):
