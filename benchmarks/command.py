@@ -34,8 +34,7 @@ class Arguments:
     quick: bool = False
     """Smaller sizes, fewer rounds."""
     only: Annotated[tuple[str, ...] | None, unset("PART [PART ...]")] = None
-    """A stage (split, imitate, locate, sample, certify, statements, evaluate, solve), speed,
-    memory or learned."""
+    """Stages, like split or certify, and speed, memory or learned."""
     out: Annotated[Path | None, unset("DIR")] = None
     """Where results and page go (bench)."""
     compare: Annotated[tuple[Path, Path] | None, unset("OLD.json NEW.json")] = None
