@@ -189,6 +189,21 @@ def test_what_is_not_known_is_handed_on_in_order():
     assert rest == ["--x.y_z=3", "-h", "--seed", "-1", "b", "--evaluate.baselines", "c", "d"]
 
 
+@pytest.mark.parametrize("line", ["--help", "-h", "--preset tiny --help", "--seed 3 --help"])
+def test_help_of_run_without_a_problem_is_that_of_all_commands(line, capsys):
+    assert main(["run", *line.split()]) == 0
+    assert capsys.readouterr().out == USAGE
+
+
+@pytest.mark.parametrize("line", ["quadratics -h --preset tiny", "--preset tiny quadratics --help"])
+def test_help_of_run_with_a_problem_shows_its_settings(line, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *line.split()])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "surestep run quadratics --preset tiny" in shown and "--sizes.train" in shown
+
+
 def test_benchmarks_are_elsewhere(capsys):
     for words in ([], ["--quick"], ["--help"]):
         assert main(["bench", *words]) == 2

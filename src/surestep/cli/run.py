@@ -50,19 +50,23 @@ def main(words: list[str]) -> int:
 
 def carry_out(words: list[str], leader: Leader | None) -> int:
     """Run a problem that comes along, or one of a user's own file."""
-    asks = bool({"-h", "--help"} & set(words))
-    if words and words[0][:1] == "-" and not asks:
+    asked = [word for word in words if word in ("-h", "--help")]
+    if words and words[0][:1] == "-" and not asked:
         raise ConfigurationError("the problem comes first: surestep run PROBLEM [settings]")
-    given, settings = parse_known(Arguments, words, "surestep run")
-    if given.problem is None:
-        if not asks:
+    # Help is about the settings of a problem; where none is named, about all commands.
+    rest = [word for word in words if word not in asked]
+    given, settings = parse_known(Arguments, rest, "surestep run")
+    # Of a problem that is not there tyro makes "[]" if an option stands in its place.
+    problem = given.problem if given.problem in words else None
+    if problem is None:
+        if not asked:
             message = "say which problem to run: surestep run PROBLEM (surestep list)"
             raise ConfigurationError(message)
         print(USAGE, end="")
-    elif is_file(given.problem):
-        _run_file(given.problem, given.out, settings, leader)
+    elif is_file(problem):
+        _run_file(problem, given.out, settings + asked, leader)
     else:
-        config = overridden(registry.preset(given.problem, given.preset), settings)
+        config = overridden(registry.preset(problem, given.preset), settings + asked)
         default = Path("runs") / f"{config.name}-{config.preset}-seed{config.seed}"
         learn_and_report(config, RunFolder(given.out or default), leader=leader)
     return 0
