@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,18 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import Exponent, Suite, compare, fit_exponent, load_suite, run_suite, save_suite
 from benchmarks.cases import block_temporaries
-from benchmarks.compare import differences, slower
+from benchmarks.command import main
+from benchmarks.compare import compare, differences, slower
+from benchmarks.fit import Exponent, fit_exponent
 from benchmarks.measure import ANCHOR, in_rounds
 from benchmarks.memory import SMALLEST, measure_peak
 from benchmarks.page import exponent, groups, write_page
-from benchmarks.records import SCHEMA, Contest, Measured, Speed
+from benchmarks.records import SCHEMA, Contest, Measured, Speed, Suite, load_suite, save_suite
+from benchmarks.suite import run_suite
 from benchmarks.transcription import check_transcription
 from benchmarks.work import iteration_flops, product_flops
 from support import tiny
 from surestep.base.errors import ConfigurationError, RunFolderError
-from surestep.cli.main import main
 from surestep.problem.base import instance
 from surestep.storage.records import to_json
 
@@ -168,7 +172,7 @@ def test_a_damaged_file_is_refused(text, message, tmp_path, capsys):
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(RunFolderError, match=message):
         load_suite(tmp_path / "bad.json")
-    arguments = ["bench", "--compare", str(tmp_path / "good.json"), str(tmp_path / "bad.json")]
+    arguments = ["--compare", str(tmp_path / "good.json"), str(tmp_path / "bad.json")]
     assert main(arguments) == 4
     assert "bad.json" in capsys.readouterr().err
 
@@ -181,9 +185,9 @@ def test_comparing_on_the_command_line(tmp_path, capsys):
         (slow, suite(3, slow=("solve instances 100",))),
     ):
         save_suite(made, tmp_path / path)
-    assert main(["bench", "--compare", old, new]) == 0
+    assert main(["--compare", old, new]) == 0
     assert "none of 15 benchmarks is slower" in capsys.readouterr().out
-    assert main(["bench", "--compare", old, slow]) == 5
+    assert main(["--compare", old, slow]) == 5
     told = capsys.readouterr()
     assert "1 of 15 benchmarks are slower beyond noise: solve instances 100" in told.err
     assert told.out.splitlines()[0].startswith("slower solve instances 100: 1.")
@@ -203,9 +207,20 @@ def test_comparing_on_the_command_line(tmp_path, capsys):
 def test_wrong_arguments(arguments, code, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    assert main(["bench", *arguments]) == code
+    assert main(arguments) == code
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_package_is_run_from_the_root_of_the_source_tree():
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "benchmarks", "--quik"]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "surestep: unrecognized arguments: --quik; did you mean --quick? "
+        "(python -m benchmarks --help)\n"
+    )
 
 
 def test_everything_is_timed_in_turns():
@@ -290,7 +305,7 @@ def test_the_page_says_which_promises_are_kept(tmp_path):
 
 def test_one_part_for_real(tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["bench", "--quick", "--only", "split", "--out", str(out)]) == 0
+    assert main(["--quick", "--only", "split", "--out", str(out)]) == 0
     assert f"results: {out / 'bench.json'}" in capsys.readouterr().out
     found = load_suite(out / "bench.json")
     assert [one.name for one in found.measured] == [

@@ -56,7 +56,7 @@ def test_a_signal_elsewhere_stops_at_once():
 def test_the_second_signal_ends_the_process():
     code = """
 import os, signal, time, types
-from surestep.interruption import stopping_safely
+from surestep.cli.interruption import stopping_safely
 jax = types.ModuleType("jax.busy")
 source = "def work(do):\\n    do()\\n    time.sleep(20)"
 jax.time = time

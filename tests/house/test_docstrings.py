@@ -193,10 +193,10 @@ def learned() -> Any:
     return dataclasses.replace(
         drawn,
         task=tiny.TASK,
-        rule=solver.rule,
+        deployed=solver.rule,
         certificate=solver.certificate,
         prior=dataclasses.replace(drawn.prior, hypers=solver.posterior.hypers),
-        posterior=dataclasses.replace(drawn.posterior, log_gibbs=solver.posterior.log_weights),
+        certified=dataclasses.replace(drawn.certified, log_posterior=solver.posterior.log_weights),
         probes=solver.probes,
         shifted=None,
     )

@@ -95,13 +95,13 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
         [number], here = range(SIZE)[work.place(tile).samples], work.place(tile).instances
         padded = np.minimum(np.arange(here.start, here.start + 31), SIZE - 1)
         thetas = jax.tree.map(lambda leaf, chosen=padded: leaf[chosen], train.thetas)
-        others = (*watch.compiled_for(), 16)
+        compiled_for, levels = watch.compiled_for()
         rule = with_hyper(RULE, jnp.asarray(prior.hypers[number]))
-        alone = observe(rule, PROBLEM, thetas, *others)
+        alone = observe(rule, PROBLEM, thetas, compiled_for, levels, 16)
         known = here.stop - here.start
         np.testing.assert_array_equal(seen.losses, alone.losses[None, :known])
         np.testing.assert_array_equal(seen.hits, alone.hits[None, :known])
-        whole = observe(rule, PROBLEM, train.thetas, *others)
+        whole = observe(rule, PROBLEM, train.thetas, compiled_for, levels, 16)
         np.testing.assert_allclose(whole.losses[here], seen.losses[0], rtol=1e-9)
         np.testing.assert_array_equal(whole.hits[here], seen.hits[0])
     rule = with_hyper(RULE, jnp.asarray(prior.hypers[1]))

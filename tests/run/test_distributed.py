@@ -48,15 +48,16 @@ PATIENCE = 4
 
 TWICE = """
 import sys
-from surestep import cli
+from surestep.cli import certify
+from surestep.cli.joining import alone_or_together
 
 def twice(arguments, leader):
-    cli._certify([*arguments, "--instances", "777"], leader)
+    certify.carry_out([*arguments, "--instances", "777"], leader)
     print("the first is done", flush=True)
     sys.stdin.readline()
-    return cli._certify([*arguments, "--instances", "778"], leader)
+    return certify.carry_out([*arguments, "--instances", "778"], leader)
 
-sys.exit(cli._together(sys.argv[1:], twice))
+sys.exit(alone_or_together(sys.argv[1:], twice))
 """
 """The command, twice in one process, because starting processes takes long."""
 

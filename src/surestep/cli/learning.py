@@ -1,0 +1,36 @@
+"""A run, from its configuration to its report: what `surestep run` and `surestep resume` share."""
+
+from typing import Any
+
+from surestep.cli.reporting import print_paths, reporter
+from surestep.cli.workers import subject_of
+from surestep.paper import registry
+from surestep.report import summary, write_report
+from surestep.run.batch_size import settled
+from surestep.run.config import RunConfig
+from surestep.run.distributed import Leader
+from surestep.run.pipeline import learn
+from surestep.storage.run_folder import RunFolder
+
+
+def learn_and_report(
+    config: RunConfig[Any], folder: RunFolder, own_file: str = "", leader: Leader | None = None
+) -> None:
+    """Learn, certify, evaluate and draw, and print the certificate and where everything is."""
+    config.validate()
+    report = reporter()
+    report.say(f"{config.name}, preset {config.preset}, seed {config.seed}, in {folder.path}")
+    experiment = registry.build(config, own_file)
+    if leader is not None:
+        # All processes go at the pace of this one.
+        config = settled(config, experiment, folder, report)
+        leader.introduce(subject_of(config, own_file=own_file))
+    learned = learn(config, experiment, folder, report, leader)
+    pictures = registry.draw(config, experiment, learned, folder.figures)
+    paths = write_report(learned, folder, pictures) | {"solver": folder.solver_path}
+    print()
+    print(learned.certificate)
+    print()
+    print(summary(learned))
+    print()
+    print_paths(paths)
