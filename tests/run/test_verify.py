@@ -12,6 +12,7 @@ import pytest
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SMALL, SPLIT, TASK, changed
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.certify.certificate import Certificate
+from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.statements import issue
@@ -119,7 +120,7 @@ def reissue(run, plan_change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda p: p["claims"][2].update(constant=p["claims"][2]["constant"] / 10),
+        lambda p: p["claims"][2].update(largest=p["claims"][2]["largest"] / 10),
         lambda p: p.update(train_size=6400),
         lambda p: p.update(horizon=1),
         lambda p: p.update(log_prior=[0.0, -800.0, -800.0]),
@@ -145,51 +146,57 @@ def test_data_sets_left_out_or_invented_are_found(run, change):
     assert "the data sets" in failed(run)
 
 
+def with_evidence(found, **changes):
+    return changed(found, evidence=changed(found.evidence, **changes))
+
+
 def forge(run, **changes):
     """Rewrite the evidence, checksums included, and issue a certificate that fits it."""
     found = run.load("certify", Certified)
-    run.save("certify", changed(found, **changes))
+    run.save("certify", with_evidence(found, **changes))
     reissue(run, lambda plan: None)
 
 
 def test_invented_losses_are_found_by_their_hash(run):
     found = run.load("certify", Certified)
-    run.save("certify", changed(found, losses=found.losses * 0.5))
+    run.save("certify", with_evidence(found, losses=found.evidence.losses * 0.5))
     assert "the evidence (train losses)" in failed(run)
 
 
 def test_invented_losses_are_found_by_rolling_out_again(run):
-    losses = run.load("certify", Certified).losses.copy()
+    losses = run.load("certify", Certified).evidence.losses.copy()
     losses[:, :, 1:] /= 7
     forge(run, losses=losses)
     assert [name for name in failed(run, rerun=64) if "rolled out again" in name]
 
 
 def test_an_invented_opponent_is_found_by_rolling_out_again(run):
-    theirs = run.load("certify", Certified).opponent_losses
+    theirs = run.load("certify", Certified).evidence.opponent_losses
     forge(run, opponent_losses=theirs * 1e3)
     assert [name for name in failed(run, rerun=64) if "rolled out again" in name]
 
 
 def test_another_deployed_sample_is_found(run):
     found = run.load("certify", Certified)
-    run.save("certify", changed(found, mode=(found.deployed_sample + 1) % 3))
+    run.save("certify", changed(found, deployed_sample=(found.deployed_sample + 1) % 3))
     assert "posterior, deployed rule and the paper's bound" in failed(run)
 
 
 def test_evidence_of_another_shape_is_reported(run):
     found = run.load("certify", Certified)
-    run.save("certify", changed(found, losses=found.losses[:, :10]))
+    run.save("certify", with_evidence(found, losses=found.evidence.losses[:, :10]))
     with pytest.raises(RunFolderError, match="axis instance of losses has 10 places, elsewhere 64"):
         failed(run)
     fewer = {
-        field.name: getattr(found, field.name).take(range(10), field.metadata["axes"].index(axis))
-        for field in dataclasses.fields(Certified)
+        field.name: getattr(found.evidence, field.name).take(
+            range(10), field.metadata["axes"].index(axis)
+        )
+        for field in dataclasses.fields(Evidence)
         for axis in field.metadata.get("axes", ())
         if axis == "instance"
     }
     assert len(fewer) >= 5
-    run.save("certify", changed(found, **fewer))
+    run.save("certify", with_evidence(found, **fewer))
     assert "the evidence belongs to the plan" in failed(run)
 
 
