@@ -1,7 +1,5 @@
 """A start that is predicted from the instance, around any rule."""
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,8 @@ from jaxtyping import Array, Float, Int
 
 from surestep.problem.base import Theta
 from surestep.problem.oracle import Oracle, Vector
-from surestep.rules.base import Need, Rule, State
+from surestep.rules.base import Rule
+from surestep.rules.wrapper import StartsElsewhere
 
 
 def features_of(theta: Theta) -> Float[Array, " feature"]:
@@ -21,7 +20,7 @@ def features_of(theta: Theta) -> Float[Array, " feature"]:
     return ravel_pytree(numbers)[0]
 
 
-class Predicted(Rule):
+class Predicted(StartsElsewhere):
     """A rule that begins at a point which is predicted from the instance, affinely.
 
     Where solutions depend on the data in a simple way (the state of a controlled system, the
@@ -31,8 +30,6 @@ class Predicted(Rule):
     shift for all instances, and zeros give exactly the inner rule. The shifted point is put through
     the proximal map, so that it meets constraints. A rollout's first loss is the one there.
     """
-
-    learns_start: ClassVar[bool] = True
 
     rule: Rule
     bias: Float[Array, " n"]
@@ -56,38 +53,9 @@ class Predicted(Rule):
         exponents = jnp.zeros(features, jnp.int32)
         return cls(rule, jnp.zeros(dimension), none, exponents, unit, prox_step)
 
-    @property
-    def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What the inner rule needs."""
-        return self.rule.needs
-
-    def init(self, oracle: Oracle, x: Vector) -> State:
-        """The inner rule begins at the predicted point."""
-        return self.rule.init(oracle, self.start(oracle, x))
-
     def start(self, oracle: Oracle, x: Vector) -> Vector:
         """The predicted point."""
         shift = self.bias
         if self.exponents.size:
             shift = shift + self.weights @ jnp.ldexp(features_of(oracle.theta), -self.exponents)
         return oracle.prox(x + self.unit * shift, self.prox_step)
-
-    def resume(self, oracle: Oracle, x: Vector) -> State:
-        """The inner rule begins where it is told to: only starts are predicted."""
-        return self.rule.resume(oracle, x)
-
-    def step(self, oracle: Oracle, state: State) -> State:
-        """A step of the inner rule."""
-        return self.rule.step(oracle, state)
-
-    def relocate(self, oracle: Oracle, state: State, x: Vector) -> State:
-        """Move the inner rule."""
-        return self.rule.relocate(oracle, state, x)
-
-    def prepare(self) -> "Predicted":
-        """With the inner rule in its fastest form."""
-        return eqx.tree_at(lambda rule: rule.rule, self, self.rule.prepare())
-
-    def bare(self) -> "Predicted":
-        """With the inner rule as it is trained."""
-        return eqx.tree_at(lambda rule: rule.rule, self, self.rule.bare())
