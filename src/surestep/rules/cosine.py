@@ -40,13 +40,27 @@ def transform(vector: Vector, shape: tuple[int, ...], back: bool = False) -> Vec
 
 
 class CosineQuasiNewton(AbstractQuasiNewton):
-    """L-BFGS's direction in a learned metric that is diagonal for cosines.
+    """L-BFGS without a line search in a learned metric that is diagonal for cosines.
 
     As `MetricQuasiNewton`, for variables in which neighbours belong together: pictures of the
     shape `(height, width)`, with channels first or last, and signals. Where what a loss does to one
     pixel it does to all alike, its mean Hessian is nearly diagonal for cosines, however large.
     The metric is `exp(2 log_size) * C' diag(root^2) C`. Not monotone: it is meant to be used
     inside safeguards.
+
+    **Arguments:**
+
+    - `root`: one number for each frequency; learned.
+    - `log_size`: the logarithm of their size; learned.
+    - `shape`: the picture's shape, with at least one axis of length 8 to 1024.
+    - `first`, `longest`, `memory_size`: as for `QuasiNewton`.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    rule = ss.rules.CosineQuasiNewton.of(jnp.ones(16 * 12), shape=(16, 12))
+    ```
     """
 
     root: Float[Array, " n"]

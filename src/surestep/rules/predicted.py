@@ -21,14 +21,29 @@ def features_of(theta: Theta) -> Float[Array, " feature"]:
 
 
 class Predicted(StartsElsewhere):
-    """A rule that begins at a point which is predicted from the instance, affinely.
+    """A rule with a warm start that is predicted from the instance, by an affine function.
 
     Where solutions depend on the data in a simple way (the state of a controlled system, the
     weights of a fit), most of the work is done before the first iteration. The prediction is
     `unit * (bias + weights @ features)` away from the problem's start; features are the instance's
-    numbers divided by powers of two, so that all are about as large. Without weights it is one
-    shift for all instances, and zeros give exactly the inner rule. The shifted point is put through
-    the proximal map, so that it meets constraints. A rollout's first loss is the one there.
+    numbers divided by powers of two, so that all are about as large. Zeros give exactly the inner
+    rule. The shifted point is put through the proximal map, so that it meets constraints.
+    A rollout's first loss is the one there.
+
+    **Arguments:**
+
+    - `rule`: the inner rule.
+    - `bias`: the shift that all instances share; learned.
+    - `weights`: what every feature adds to it; learned. Without features it is one shift for all.
+    - `exponents`: the powers of two that features are divided by.
+    - `unit`: the size of a shift.
+    - `prox_step`: the step of the proximal map that the start is put through.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Predicted.around(ss.rules.LBFGS(), dimension=20, features=5)
+    ```
     """
 
     rule: Rule
@@ -37,7 +52,6 @@ class Predicted(StartsElsewhere):
     exponents: Int[Array, " feature"]
     unit: float = 1.0
     prox_step: float = 1.0
-    """The step of the proximal map that the start is put through."""
 
     @classmethod
     def around(

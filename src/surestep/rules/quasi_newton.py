@@ -69,10 +69,22 @@ class AbstractQuasiNewton(GradientRule):
 
 
 class QuasiNewton(AbstractQuasiNewton):
-    """L-BFGS without a line search: one gradient an iteration.
+    """L-BFGS without a line search: one gradient an iteration, and differentiable.
 
-    The first step is `first` along the negative gradient's direction. Not monotone: it is meant as
-    the base of learned rules and inside safeguards; `LBFGS` has a line search.
+    The full step is taken, cut where it is too long. Not monotone: it is meant as the base of
+    learned rules and inside safeguards; `LBFGS` has a line search.
+
+    **Arguments:**
+
+    - `first`: the longest first step.
+    - `longest`: how many times the last move a step may be.
+    - `memory_size`: how many pairs of moves and gradient changes are kept.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.QuasiNewton(first=0.1)
+    ```
     """
 
     first: float = 1.0
@@ -85,11 +97,24 @@ class QuasiNewton(AbstractQuasiNewton):
 
 
 class MetricQuasiNewton(AbstractQuasiNewton):
-    """L-BFGS's direction in a learned metric, taken as far as it says.
+    """L-BFGS without a line search whose first estimate of the inverse Hessian is learned.
 
-    The metric is `exp(2 log_size) * root root'` (of a vector: its squares on the diagonal). With
+    That metric is `exp(2 log_size) * root root'` (of a vector: its squares on the diagonal). With
     the inverse of the family's mean Hessian, the first step is close to a Newton step already. Not
     monotone: it is meant to be used inside safeguards.
+
+    **Arguments:**
+
+    - `root`: a root of the metric, a matrix or the diagonal of one; learned.
+    - `log_size`: the logarithm of the root's size; learned.
+    - `first`, `longest`, `memory_size`: as for `QuasiNewton`.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    rule = ss.rules.MetricQuasiNewton.of(root=jnp.eye(20))
+    ```
     """
 
     root: Float[Array, "n n"] | Float[Array, " n"]

@@ -17,7 +17,15 @@ _LONGEST_BURST = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class SafeguardSettings:
-    """When a guarded rule gives way to its fallback."""
+    """When a guarded rule gives way to its fallback: the numbers of `Safeguarded`.
+
+    ```python
+    import surestep as ss
+
+    guard = ss.rules.SafeguardSettings(factor=10.0, patience=15)
+    rule = guard.around(ss.rules.QuasiNewton(), fallback=ss.rules.GradientDescent(0.01))
+    ```
+    """
 
     factor: float = 100.0
     """How many times the best loss the current one may be."""
@@ -93,7 +101,7 @@ class _Turn(NamedTuple):
 
 
 class Safeguarded(Rule):
-    """A rule that returns its best point, and goes back to it when something is wrong.
+    """A rule inside a safeguard: it returns its best point, and goes back to it when it must.
 
     Something is wrong if the loss is not finite, exceeds `factor` times the best one, or has not
     decreased by the share `decrease` for `patience` iterations. Then the fallback takes a step
@@ -115,6 +123,20 @@ class Safeguarded(Rule):
       and fallback are gradient rules, an iteration is one gradient in any case.
 
     Training sees the rule alone (`bare`); the hyper is the rule's.
+
+    **Arguments:**
+
+    - `rule`: the rule that is guarded.
+    - `fallback`: a classical rule with nothing to learn.
+    - `factor`: how many times the best loss the current one may be.
+    - `patience`: iterations without a sufficient decrease that are allowed.
+    - `decrease`: the share by which a loss must fall to count as a sufficient decrease.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Safeguarded(ss.rules.QuasiNewton(), fallback=ss.rules.GradientDescent(0.01))
+    ```
     """
 
     rule: Rule

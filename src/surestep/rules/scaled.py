@@ -20,7 +20,7 @@ class ScaledState(State):
 
 
 class Scaled(Wrapper):
-    """A rule in coordinates of its own, `x = exp(log_scales) * y`.
+    """A rule in a learned diagonal metric: its coordinates are `y`, with `x = exp(log_scales) * y`.
 
     Scales of 1 give exactly the inner rule. Other scales make it the same rule in another metric:
     conjugate gradients become preconditioned ones, and a proximal rule takes one step size for
@@ -28,6 +28,17 @@ class Scaled(Wrapper):
 
     Learn the scales with pieces as long as the horizon: the inner rule's memory is in scaled
     coordinates, so a piece that begins later would see another scale as another point.
+
+    **Arguments:**
+
+    - `rule`: the inner rule.
+    - `log_scales`: the logarithms of the scales, one for each coordinate; learned.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Scaled.around(ss.rules.ConjugateGradients(), dimension=20)
+    ```
     """
 
     learns_start: ClassVar[bool] = True

@@ -9,11 +9,22 @@ from surestep.rules.wrapper import StartsElsewhere
 
 
 class Started(StartsElsewhere):
-    """A rule that begins at a learned distance from the problem's start.
+    """A rule with a learned warm start: it begins at a learned distance from the problem's start.
 
     What instances have in common (a fixed start far from all minima, weights that suit a whole
     family of fits) is learned once instead of being found again on every instance. A shift of 0
     gives exactly the inner rule. A rollout's first loss is the one at the shifted start.
+
+    **Arguments:**
+
+    - `rule`: the inner rule.
+    - `shift`: what is added to the flattened start; learned.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Started.around(ss.rules.LBFGS(), dimension=20)
+    ```
     """
 
     rule: Rule
