@@ -1,7 +1,6 @@
 """MNIST: training a small classifier of handwritten digits, the paper's last experiment."""
 
 import dataclasses
-import functools
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import jax
@@ -12,29 +11,42 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.evaluate.test_set import EvaluateSettings
+from surestep.paper.building import (
+    Accuracies,
+    Experiment,
+    PriorSet,
+    Rule,
+    paper_rule,
+    prior_set,
+    tuned_number,
+)
 from surestep.paper.digits import BUNDLED, Stock, open_stock
+from surestep.paper.presets import (
+    CommonStartSettings,
+    Constraint,
+    EvaluateSettings,
+    Goal,
+    ImitateSettings,
+    LocateSettings,
+    PopulationSettings,
+    RunConfig,
+    SampleSettings,
+    SplitSizes,
+    TrainingSettings,
+    TuningSettings,
+    best,
+    quick,
+    tiny,
+)
 from surestep.problem.base import Problem
-from surestep.problem.datasets import PriorSet, SplitSizes
-from surestep.problem.goal import Goal
 from surestep.rules import LBFGS, Adam, Blended, GradientDescent, Residual, Started
-from surestep.rules.base import Rule
-from surestep.run.config import RunConfig
-from surestep.train.common_start import CommonStartSettings, common_start
-from surestep.train.constraint import Constraint
-from surestep.train.experiment import Accuracies, Experiment
-from surestep.train.imitate import ImitateSettings
-from surestep.train.locate import LocateSettings
-from surestep.train.population import PopulationSettings
-from surestep.train.sample import SampleSettings
-from surestep.train.trajectory import TrainingSettings
-from surestep.train.tuning import TuningSettings, tuned
+from surestep.train.common_start import common_start
 
 SUMMARY = "training a small classifier of handwritten digits, the paper's last experiment"
 
 CLASSES = 10
-_SIDE_BY_SIDE = 16
-"""Instances that classical solvers take at a time, before a run has its pace."""
+_CAREFUL = GradientDescent(1e-5)
+"""What a safeguard falls back to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,14 +244,14 @@ def build(config: Config) -> Experiment:
     config.validate()
     stock = open_stock(config.problem.data)
     problem = Mnist.create(config.problem, stock, config.family_seed)
-    prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
-
-    tune = functools.partial(tuned, problem=problem, data=prior, block=_SIDE_BY_SIDE)
+    prior = prior_set(config, problem)
     horizon = config.problem.adam_horizon or config.horizon
-    rate = tune("problem.adam", config.problem.adam, Adam, horizon=horizon)
-    shared = Experiment(
+    rate = tuned_number(config, "adam", Adam, problem, prior, horizon)
+    experiment = Experiment(
         problem=problem,
-        create_rule=lambda key: Blended.create(key, _dimension(problem)),
+        create_rule=paper_rule(
+            config, lambda key: Blended.create(key, _dimension(problem)), _CAREFUL
+        ),
         teacher=GradientDescent(1e-5),
         baselines={"Adam": Adam(0.008), "Adam, tuned": Adam(rate), "L-BFGS": LBFGS()},
         accuracies=Accuracies(config.problem.accuracies),
@@ -247,35 +259,32 @@ def build(config: Config) -> Experiment:
         shifts=shifts(problem),
         pool=str(stock),
     )
-    careful = GradientDescent(1e-5)
-    if config.rule == "paper":
-        return shared
-    if config.rule == "guarded":
-        plain = shared.create_rule
-        return dataclasses.replace(
-            shared, create_rule=lambda key: config.guard.around(plain(key), careful)
-        )
+    if config.rule in ("paper", "guarded"):
+        return experiment
+    return _from_common_start(config, experiment, problem, prior)
 
+
+def _from_common_start(
+    config: Config, experiment: Experiment, problem: Mnist, prior: PriorSet
+) -> Experiment:
+    """The same with corrected Adam, from a start that was trained on other instances."""
     shift = common_start("problem.start", config.problem.start, problem, config.seed)
-    from_there = tune(
-        *("problem.adam_there", config.problem.adam_there),
-        lambda rate: Started(Adam(rate), shift),
-        horizon=config.horizon,
+    rate = tuned_number(
+        config, "adam_there", lambda rate: Started(Adam(rate), shift), problem, prior
     )
 
     def create_rule(key: Array) -> Rule:
-        corrected = Residual.around(Adam(from_there), shift.size, key)
-        return Started(config.guard.around(corrected, careful), shift)
+        corrected = Residual.around(Adam(rate), shift.size, key)
+        return Started(config.guard.around(corrected, _CAREFUL), shift)
 
     # They get the common start, not the deployed rule's: that one was trained further, for its
     # own gains, and is worse for anyone else.
     given = {
-        "Adam, common start": Started(Adam(from_there), shift),
+        "Adam, common start": Started(Adam(rate), shift),
         "L-BFGS, common start": Started(LBFGS(), shift),
     }
-
     return dataclasses.replace(
-        shared, create_rule=create_rule, teacher=None, informed=lambda _: given
+        experiment, create_rule=create_rule, teacher=None, informed=lambda _: given
     )
 
 
@@ -306,11 +315,9 @@ PAPER = Config(
     evaluate=EvaluateSettings(limit=1000),
 )  # fmt: skip
 
-BEST = dataclasses.replace(
+BEST = best(
     PAPER,
-    preset="best",
     # Adam with learned gains, from a start that was trained on other instances.
-    rule="residual",
     problem=MnistSettings(
         adam_horizon=PAPER.horizon,
         accuracies=(1.0, 1e-3, 1e-6),
@@ -322,9 +329,8 @@ BEST = dataclasses.replace(
     evaluate=dataclasses.replace(PAPER.evaluate, factor=6),
 )
 
-QUICK = dataclasses.replace(
+QUICK = quick(
     PAPER,
-    preset="quick",
     problem=MnistSettings(
         data=BUNDLED, images=50, adam=TuningSettings(1e-3, 0.1, values=5, instances=4)
     ),
@@ -349,19 +355,19 @@ QUICK = dataclasses.replace(
     evaluate=EvaluateSettings(limit=200, baselines=("Adam",), shifted=5),
 )
 
-TINY = dataclasses.replace(
+TINY = tiny(
     QUICK,
-    preset="tiny",
     block=1,
     problem=MnistSettings(
         data=BUNDLED, images=8, adam=TuningSettings(1e-3, 1.0, values=3, instances=2)
     ),
     goal=Goal(scale=0.5, exponent=1.0),
-    horizon=10,
     training=TrainingSettings(),
     sizes=SplitSizes(prior=64, validation=64, train=16, test=8),
+    imitate=QUICK.imitate,
     locate=LocateSettings(steps=200, learning_rate=1e-3, check_every=200, chunk=200),
     sample=SampleSettings(samples=2),
+    constraint=QUICK.constraint,
     evaluate=EvaluateSettings(limit=20, baselines=("Adam",), shifted=0),
 )
 

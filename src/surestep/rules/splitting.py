@@ -70,8 +70,8 @@ class PrimalDual(Rule):
     """The primal-dual hybrid gradient method of Chambolle and Pock, in the form of Condat and Vũ.
 
     The smooth part is taken by its gradient, with the step sizes that the problem's `primal_step`
-    allows; it starts with the multiplier at 0. An iteration takes the linear products of one gradient
-    and is counted as one. What `primal_step` and the proximal map cost besides shows in the time.
+    allows; it starts with the multiplier at 0. An iteration takes the linear products of one
+    gradient and is counted as one. What `primal_step` and the proximal map cost besides shows in the time.
 
     **Arguments:**
 
