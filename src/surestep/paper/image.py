@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from surestep.base.machine import require
-from surestep.paper import photographs
+from surestep.paper import base, photographs
 from surestep.paper.building import (
     BATCH,
     Accuracies,
@@ -25,22 +25,10 @@ from surestep.paper.deblurring import (
     peak_signal_to_noise,
     shifts,
 )
-from surestep.paper.presets import (
-    EvaluateSettings,
-    Goal,
-    LocateSettings,
-    PopulationSettings,
-    RunConfig,
-    SampleSettings,
-    SplitSizes,
-    TrainingSettings,
-    best,
-    quick,
-    tiny,
-)
 from surestep.problem.base import Theta
 from surestep.problem.datasets import TestSet
 from surestep.problem.draw import working_precision
+from surestep.problem.goal import Goal
 from surestep.rollout.loop import losses_at, rollouts
 from surestep.rules import (
     LBFGS,
@@ -57,7 +45,7 @@ __all__ = ["PRESETS", "SUMMARY", "Config", "build", "draw", "family"]
 
 _BATCH = BATCH["image"]
 
-Config = RunConfig[ImageSettings]
+Config = base.RunConfig[ImageSettings]
 
 
 def family(config: Config) -> Deblurring:
@@ -172,41 +160,43 @@ PAPER = Config(
     goal=Goal(scale=0.2, exponent=1.0),
     # The paper's text says 50 iterations, its code and figure 25.
     horizon=25,
-    evaluate=EvaluateSettings(limit=1000),
+    evaluate=base.EvaluateSettings(limit=1000),
 )
 
-BEST = best(
+BEST = base.best(
     PAPER,
     # A dozen iterations are enough, and a shorter horizon asks for speed.
     horizon=12,
-    training=TrainingSettings(objective="log", floor=1.5, through=True, distances=True),
-    population=PopulationSettings(members=2, steps=50, length=8, instances=32, rates=(1.0, 0.3)),
-    locate=LocateSettings(
+    training=base.TrainingSettings(objective="log", floor=1.5, through=True, distances=True),
+    population=base.PopulationSettings(
+        members=2, steps=50, length=8, instances=32, rates=(1.0, 0.3)
+    ),
+    locate=base.LocateSettings(
         steps=5_000, learning_rate=0.03, halve_every=1_250, length=(8, 12), check_every=1_000,
         chunk=500, keep="best",
     ),
-    sample=SampleSettings(samples=20, length=8),
+    sample=base.SampleSettings(samples=20, length=8),
 )  # fmt: skip
 
-QUICK = quick(
+QUICK = base.quick(
     PAPER,
     problem=ImageSettings(height=48, width=36, shorter_side=120, accuracies=(0.4, 0.2, 0.04)),
     # Small crops are darker here and there: on some even the minimum is above a fifth.
     goal=Goal(scale=0.35, exponent=1.0),
-    sizes=SplitSizes(160, 200, 200, 48),
-    locate=LocateSettings(steps=12_000, halve_every=3_000, check_every=3_000, chunk=1_000),
-    sample=SampleSettings(samples=10),
-    evaluate=EvaluateSettings(limit=250),
+    sizes=base.SplitSizes(160, 200, 200, 48),
+    locate=base.LocateSettings(steps=12_000, halve_every=3_000, check_every=3_000, chunk=1_000),
+    sample=base.SampleSettings(samples=10),
+    evaluate=base.EvaluateSettings(limit=250),
 )
 
-TINY = tiny(
+TINY = base.tiny(
     QUICK,
     problem=ImageSettings(height=16, width=12, shorter_side=40, accuracies=(0.1, 0.05)),
     goal=Goal(scale=0.7, exponent=1.0),
     # All at once: a rest that fills no batch would be compiled once more.
     block=64,
-    sample=SampleSettings(samples=4),
-    evaluate=EvaluateSettings(limit=50, baselines=("Nesterov",), shifted=0),
+    sample=base.SampleSettings(samples=4),
+    evaluate=base.EvaluateSettings(limit=50, baselines=("Nesterov",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
+from surestep.paper import base
 from surestep.paper.building import (
     Accuracies,
     Experiment,
@@ -20,21 +21,9 @@ from surestep.paper.building import (
 )
 from surestep.paper.coordinate_descent import CoordinateDescent
 from surestep.paper.normal import half_square_moments
-from surestep.paper.presets import (
-    EvaluateSettings,
-    Goal,
-    LocateSettings,
-    PopulationSettings,
-    RunConfig,
-    SampleSettings,
-    TrainingSettings,
-    TuningSettings,
-    best,
-    quick,
-    tiny,
-)
 from surestep.problem.base import PenalisedProblem, ProximableSmooth, Theta
 from surestep.problem.draw import working_precision
+from surestep.problem.goal import Goal
 from surestep.rules import (
     ADMM,
     Fista,
@@ -45,6 +34,7 @@ from surestep.rules import (
     ScaledFista,
 )
 from surestep.train.metric import coordinate_steps, safe_steps
+from surestep.train.tuning import TuningSettings
 
 SUMMARY = "sparse solutions of underdetermined linear equations, the paper's third experiment"
 
@@ -240,7 +230,7 @@ def shifts(problem: Lasso) -> dict[str, Lasso]:
     }
 
 
-Config = RunConfig[LassoSettings]
+Config = base.RunConfig[LassoSettings]
 
 
 def family(config: Config) -> Lasso:
@@ -299,20 +289,20 @@ PAPER = Config(
     problem=LassoSettings(),
     goal=Goal(scale=1.0, exponent=0.6),
     horizon=350,
-    evaluate=EvaluateSettings(limit=5_000),
+    evaluate=base.EvaluateSettings(limit=5_000),
 )
 
-BEST = best(
+BEST = base.best(
     PAPER,
     problem=LassoSettings(accuracies=(10.0, 1.0, 1e-6)),
     horizon=100,
-    training=TrainingSettings(objective="log", floor=1e-4, through=True, distances=True),
-    population=PopulationSettings(members=4, steps=100, length=50, rates=(1.0, 0.3, 3.0)),
-    locate=LocateSettings(
+    training=base.TrainingSettings(objective="log", floor=1e-4, through=True, distances=True),
+    population=base.PopulationSettings(members=4, steps=100, length=50, rates=(1.0, 0.3, 3.0)),
+    locate=base.LocateSettings(
         steps=2_400, learning_rate=0.03, halve_every=600, length=(50, 100), check_every=400,
         chunk=200, keep="best",
     ),
-    sample=SampleSettings(samples=30, length=50),
+    sample=base.SampleSettings(samples=30, length=50),
 )  # fmt: skip
 
 BEST_FROM_0 = dataclasses.replace(
@@ -324,22 +314,22 @@ BEST_FROM_0 = dataclasses.replace(
     goal=Goal(scale=0.5, exponent=1.0),
 )
 
-QUICK = quick(
+QUICK = base.quick(
     PAPER,
     problem=LassoSettings(rows=40, columns=200),
     horizon=200,
-    locate=LocateSettings(steps=60_000, check_every=10_000),
-    sample=SampleSettings(samples=20),
-    evaluate=EvaluateSettings(limit=1_000),
+    locate=base.LocateSettings(steps=60_000, check_every=10_000),
+    sample=base.SampleSettings(samples=20),
+    evaluate=base.EvaluateSettings(limit=1_000),
 )
 
-TINY = tiny(
+TINY = base.tiny(
     QUICK,
     problem=LassoSettings(rows=4, columns=10),
     block=64,
     goal=Goal(scale=1.0, exponent=0.9),
-    sample=SampleSettings(samples=5, burn_in=2, thinning=2),
-    evaluate=EvaluateSettings(limit=200, baselines=("FISTA",), shifted=0),
+    sample=base.SampleSettings(samples=5, burn_in=2, thinning=2),
+    evaluate=base.EvaluateSettings(limit=200, baselines=("FISTA",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
+from surestep.paper import base
 from surestep.paper.building import (
     Accuracies,
     Experiment,
@@ -21,26 +22,11 @@ from surestep.paper.building import (
     tuned_number,
 )
 from surestep.paper.digits import BUNDLED, Stock, open_stock
-from surestep.paper.presets import (
-    CommonStartSettings,
-    Constraint,
-    EvaluateSettings,
-    Goal,
-    ImitateSettings,
-    LocateSettings,
-    PopulationSettings,
-    RunConfig,
-    SampleSettings,
-    SplitSizes,
-    TrainingSettings,
-    TuningSettings,
-    best,
-    quick,
-    tiny,
-)
 from surestep.problem.base import Problem
+from surestep.problem.goal import Goal
 from surestep.rules import LBFGS, Adam, Blended, GradientDescent, Residual, Started
-from surestep.train.common_start import common_start
+from surestep.train.common_start import CommonStartSettings, common_start
+from surestep.train.tuning import TuningSettings
 
 SUMMARY = "training a small classifier of handwritten digits, the paper's last experiment"
 
@@ -231,7 +217,7 @@ def shifts(problem: Mnist) -> dict[str, SelectedMnist]:
     return {name: SelectedMnist.part_of(problem, part) for name, part in parts.items() if part.size}
 
 
-Config = RunConfig[MnistSettings]
+Config = base.RunConfig[MnistSettings]
 
 
 def family(config: Config) -> Mnist:
@@ -301,21 +287,21 @@ PAPER = Config(
     # Where the search for a small loss begins decides how it ends. Of the starts 0 to 7 this is one
     # on which Adam ends as in the paper; on others most of a network's units die on the way.
     family_seed=4,
-    sizes=SplitSizes(prior=25, validation=250, train=50, test=50),
+    sizes=base.SplitSizes(prior=25, validation=250, train=50, test=50),
     # The paper's ratio of consecutive losses draws rules into a trap: one step after which every
     # image gets the same answer lowers the loss four thousandfold, and is its last.
-    training=TrainingSettings(objective="log", floor=1e-6),
-    imitate=ImitateSettings(steps=100),
-    population=PopulationSettings(members=16, steps=250, length=5, instances=10),
-    locate=LocateSettings(
+    training=base.TrainingSettings(objective="log", floor=1e-6),
+    imitate=base.ImitateSettings(steps=100),
+    population=base.PopulationSettings(members=16, steps=250, length=5, instances=10),
+    locate=base.LocateSettings(
         steps=6_000, learning_rate=3e-4, halve_every=2_000, length=(5,), check_every=500,
         chunk=500, keep="best",
     ),
-    sample=SampleSettings(samples=10, length=5),
-    evaluate=EvaluateSettings(limit=1000),
+    sample=base.SampleSettings(samples=10, length=5),
+    evaluate=base.EvaluateSettings(limit=1000),
 )  # fmt: skip
 
-BEST = best(
+BEST = base.best(
     PAPER,
     # Adam with learned gains, from a start that was trained on other instances.
     problem=MnistSettings(
@@ -329,7 +315,7 @@ BEST = best(
     evaluate=dataclasses.replace(PAPER.evaluate, factor=6),
 )
 
-QUICK = quick(
+QUICK = base.quick(
     PAPER,
     problem=MnistSettings(
         data=BUNDLED, images=50, adam=TuningSettings(1e-3, 0.1, values=5, instances=4)
@@ -338,9 +324,9 @@ QUICK = quick(
     # all died, which stands at 5.
     goal=Goal(scale=0.02, exponent=0.5),
     horizon=100,
-    sizes=SplitSizes(prior=25, validation=48, train=40, test=15),
-    population=PopulationSettings(),
-    locate=LocateSettings(
+    sizes=base.SplitSizes(prior=25, validation=48, train=40, test=15),
+    population=base.PopulationSettings(),
+    locate=base.LocateSettings(
         steps=800,
         learning_rate=3e-4,
         halve_every=400,
@@ -349,26 +335,26 @@ QUICK = quick(
         chunk=200,
         keep="best",
     ),
-    sample=SampleSettings(samples=3, length=5),
-    constraint=Constraint(lower=0.85, width=0.2),
+    sample=base.SampleSettings(samples=3, length=5),
+    constraint=base.Constraint(lower=0.85, width=0.2),
     # L-BFGS takes longer to compile than all the rest.
-    evaluate=EvaluateSettings(limit=200, baselines=("Adam",), shifted=5),
+    evaluate=base.EvaluateSettings(limit=200, baselines=("Adam",), shifted=5),
 )
 
-TINY = tiny(
+TINY = base.tiny(
     QUICK,
     block=1,
     problem=MnistSettings(
         data=BUNDLED, images=8, adam=TuningSettings(1e-3, 1.0, values=3, instances=2)
     ),
     goal=Goal(scale=0.5, exponent=1.0),
-    training=TrainingSettings(),
-    sizes=SplitSizes(prior=64, validation=64, train=16, test=8),
+    training=base.TrainingSettings(),
+    sizes=base.SplitSizes(prior=64, validation=64, train=16, test=8),
     imitate=QUICK.imitate,
-    locate=LocateSettings(steps=200, learning_rate=1e-3, check_every=200, chunk=200),
-    sample=SampleSettings(samples=2),
+    locate=base.LocateSettings(steps=200, learning_rate=1e-3, check_every=200, chunk=200),
+    sample=base.SampleSettings(samples=2),
     constraint=QUICK.constraint,
-    evaluate=EvaluateSettings(limit=20, baselines=("Adam",), shifted=0),
+    evaluate=base.EvaluateSettings(limit=20, baselines=("Adam",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

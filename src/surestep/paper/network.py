@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
+from surestep.paper import base
 from surestep.paper.building import (
     Accuracies,
     Experiment,
@@ -19,23 +20,11 @@ from surestep.paper.building import (
     rule_of,
     tuned_number,
 )
-from surestep.paper.presets import (
-    EvaluateSettings,
-    Goal,
-    LocateSettings,
-    PopulationSettings,
-    RunConfig,
-    SafeguardSettings,
-    SampleSettings,
-    TrainingSettings,
-    TuningSettings,
-    best,
-    quick,
-    tiny,
-)
 from surestep.problem.base import Problem
 from surestep.problem.draw import working_precision
+from surestep.problem.goal import Goal
 from surestep.rules import LBFGS, Adam, GradientDescent, Preconditioned, QuasiNewton, Started
+from surestep.train.tuning import TuningSettings
 
 SUMMARY = "training a small neural network on noisy points of a random polynomial, not convex"
 
@@ -192,7 +181,7 @@ def shifts(problem: NetworkTraining) -> dict[str, NetworkTraining]:
     return {name: NetworkTraining(problem.initial, changed) for name, changed in changes.items()}
 
 
-Config = RunConfig[NetworkSettings]
+Config = base.RunConfig[NetworkSettings]
 
 
 def family(config: Config) -> NetworkTraining:
@@ -244,34 +233,34 @@ PAPER = Config(
     problem=NetworkSettings(),
     goal=Goal(scale=0.25, exponent=0.5),
     horizon=100,
-    evaluate=EvaluateSettings(limit=5_000),
+    evaluate=base.EvaluateSettings(limit=5_000),
 )
 
-BEST = best(
+BEST = base.best(
     PAPER,
-    guard=SafeguardSettings(factor=10.0, patience=15),
-    training=TrainingSettings(objective="log", floor=1e-3),
-    population=PopulationSettings(members=4, steps=500, length=10, rates=(1.0, 0.3, 3.0)),
-    locate=LocateSettings(
+    guard=base.SafeguardSettings(factor=10.0, patience=15),
+    training=base.TrainingSettings(objective="log", floor=1e-3),
+    population=base.PopulationSettings(members=4, steps=500, length=10, rates=(1.0, 0.3, 3.0)),
+    locate=base.LocateSettings(
         steps=20_000, learning_rate=0.01, halve_every=5_000, length=(10, 25), check_every=2_500,
         chunk=500, keep="best",
     ),
-    sample=SampleSettings(samples=10, length=10),
+    sample=base.SampleSettings(samples=10, length=10),
 )  # fmt: skip
 
-QUICK = quick(
+QUICK = base.quick(
     PAPER,
-    locate=LocateSettings(steps=60_000, check_every=10_000, halve_every=10_000),
-    sample=SampleSettings(samples=10),
-    evaluate=EvaluateSettings(limit=400),
+    locate=base.LocateSettings(steps=60_000, check_every=10_000, halve_every=10_000),
+    sample=base.SampleSettings(samples=10),
+    evaluate=base.EvaluateSettings(limit=400),
 )
 
-TINY = tiny(
+TINY = base.tiny(
     QUICK,
     problem=NetworkSettings(points=10, degree=3, hidden=6, adam=TuningSettings(values=10)),
     goal=Goal(scale=1.0, exponent=1.0),
-    sample=SampleSettings(samples=3),
-    evaluate=EvaluateSettings(limit=30, baselines=("Adam",), shifted=0),
+    sample=base.SampleSettings(samples=3),
+    evaluate=base.EvaluateSettings(limit=30, baselines=("Adam",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

@@ -9,23 +9,12 @@ from jaxtyping import Array, Float
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
+from surestep.paper import base
 from surestep.paper.building import Accuracies, Experiment, is_residual, prior_set, rule_of
 from surestep.paper.normal import half_square_moments
-from surestep.paper.presets import (
-    EvaluateSettings,
-    Goal,
-    ImitateSettings,
-    LocateSettings,
-    PopulationSettings,
-    RunConfig,
-    SampleSettings,
-    TrainingSettings,
-    best,
-    quick,
-    tiny,
-)
 from surestep.problem.base import LeastSquares
 from surestep.problem.draw import working_precision
+from surestep.problem.goal import Goal
 from surestep.rules import (
     LBFGS,
     ConjugateGradients,
@@ -164,7 +153,7 @@ def shifts(problem: Quadratics) -> dict[str, Quadratics]:
     }
 
 
-Config = RunConfig[QuadraticsSettings]
+Config = base.RunConfig[QuadraticsSettings]
 
 
 def family(config: Config) -> Quadratics:
@@ -212,33 +201,33 @@ PAPER = Config(
     horizon=350,
 )
 
-BEST = best(
+BEST = base.best(
     PAPER,
-    training=TrainingSettings(objective="log", floor=1e-20, through=True),
-    population=PopulationSettings(members=4, steps=250, length=5, rates=(1.0, 0.3, 3.0, 0.1)),
-    locate=LocateSettings(
+    training=base.TrainingSettings(objective="log", floor=1e-20, through=True),
+    population=base.PopulationSettings(members=4, steps=250, length=5, rates=(1.0, 0.3, 3.0, 0.1)),
+    locate=base.LocateSettings(
         steps=4_000, learning_rate=0.01, halve_every=1_000, length=(5, 10), check_every=1_000,
         chunk=500, keep="best",
     ),
-    sample=SampleSettings(samples=30, length=10),
+    sample=base.SampleSettings(samples=30, length=10),
 )  # fmt: skip
 
-QUICK = quick(
+QUICK = base.quick(
     PAPER,
     problem=QuadraticsSettings(dimension=100),
     goal=Goal(scale=1.0, exponent=0.75),
     horizon=200,
-    imitate=ImitateSettings(steps=1000),
-    locate=LocateSettings(steps=100_000, check_every=10_000),
-    sample=SampleSettings(samples=30),
+    imitate=base.ImitateSettings(steps=1000),
+    locate=base.LocateSettings(steps=100_000, check_every=10_000),
+    sample=base.SampleSettings(samples=30),
 )
 
-TINY = tiny(
+TINY = base.tiny(
     QUICK,
     problem=QuadraticsSettings(dimension=8),
     goal=Goal(scale=1.0, exponent=1.0),
-    sample=SampleSettings(samples=5, burn_in=2, thinning=2),
-    evaluate=EvaluateSettings(
+    sample=base.SampleSettings(samples=5, burn_in=2, thinning=2),
+    evaluate=base.EvaluateSettings(
         limit=100, baselines=("heavy ball", "conjugate gradients"), shifted=8
     ),
 )

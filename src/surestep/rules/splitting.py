@@ -71,7 +71,8 @@ class PrimalDual(Rule):
 
     The smooth part is taken by its gradient, with the step sizes that the problem's `primal_step`
     allows; it starts with the multiplier at 0. An iteration takes the linear products of one
-    gradient and is counted as one. What `primal_step` and the proximal map cost besides shows in the time.
+    gradient and is counted as one. What `primal_step` and the proximal map cost besides shows in
+    the time.
 
     **Arguments:**
 

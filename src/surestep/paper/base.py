@@ -1,27 +1,22 @@
-"""What presets are written with: every settings class, and what presets of one name share."""
+"""What presets are written with: the settings of a run, and what presets of one name share."""
 
 import dataclasses
 from typing import Any, TypeVar
 
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem.datasets import SplitSizes
-from surestep.problem.goal import Goal
 from surestep.rules.safeguarded import SafeguardSettings
 from surestep.run.config import RunConfig
-from surestep.train.common_start import CommonStartSettings
 from surestep.train.constraint import Constraint
 from surestep.train.imitate import ImitateSettings
 from surestep.train.locate import LocateSettings
 from surestep.train.population import PopulationSettings
 from surestep.train.sample import SampleSettings
 from surestep.train.trajectory import TrainingSettings
-from surestep.train.tuning import TuningSettings
 
 __all__ = [
-    "CommonStartSettings",
     "Constraint",
     "EvaluateSettings",
-    "Goal",
     "ImitateSettings",
     "LocateSettings",
     "PopulationSettings",
@@ -30,7 +25,6 @@ __all__ = [
     "SampleSettings",
     "SplitSizes",
     "TrainingSettings",
-    "TuningSettings",
     "best",
     "quick",
     "tiny",
