@@ -11,7 +11,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.evaluate.off_family import UNSHIFTED, evaluate_shifted, require_same_form
 from surestep.evaluate.test_set import EvaluateSettings
-from surestep.paper import digits, image, lasso, mnist, network, photographs, quadratics
+from surestep.paper import deblurring, digits, image, lasso, mnist, network, photographs, quadratics
 from surestep.problem.base import instance
 from surestep.problem.draw import draw
 from surestep.report.draw import draw as draw_figure
@@ -120,11 +120,11 @@ def test_networks_are_shifted_as_their_names_say():
 def test_pictures_are_shifted_as_their_names_say():
     settings = image.TINY.problem
     pool = photographs.load("", settings.height, settings.width, settings.shorter_side)
-    problem = image.Deblurring.create(settings, pool)
-    shifts, plain = image.shifts(problem), draw(problem, 8, named_key(0, "data"))
+    problem = deblurring.Deblurring.create(settings, pool)
+    shifts, plain = deblurring.shifts(problem), draw(problem, 8, named_key(0, "data"))
     clean = drawn(shifts, "no noise", 8)
     np.testing.assert_array_equal(clean.original, plain.original)
-    np.testing.assert_allclose(clean.observed[0], image.blur(clean.original[0]), atol=1e-6)
+    np.testing.assert_allclose(clean.observed[0], deblurring.blur(clean.original[0]), atol=1e-6)
     heavy = drawn(shifts, "three times the weights", 8)
     np.testing.assert_allclose(heavy.weight, 3 * plain.weight, rtol=1e-6)
     loud = drawn(shifts, "three times the noise", 8)

@@ -22,7 +22,7 @@ from surestep.report import draw
 # All that a run needs is imported before processes are forked off, and nothing is computed.
 from surestep.run import pipeline as learning  # noqa: F401
 from surestep.solver import solver  # noqa: F401
-from surestep.train import locate, sample
+from surestep.storage.checkpoint import Saving
 
 CHANGES = {"os.mkdir", "os.rename", "os.remove"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -80,8 +80,8 @@ def run(
     for stream in (sys.stdout, sys.stderr):
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream.fileno())
     killer = Killer(folder, log, before)
-    for module in (certify, locate, sample):
-        module.time = Hurried()  # pyright: ignore[reportAttributeAccessIssue]
+    certify.time = Hurried()  # pyright: ignore[reportAttributeAccessIssue]
+    Saving.is_due = lambda self: True
     if not draws:
         draw.draw = empty
     sys.addaudithook(killer.hear)

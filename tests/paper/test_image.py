@@ -17,8 +17,13 @@ from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.cli.main import main
 from surestep.evaluate.test_set import Evaluated
-from surestep.paper import image, photographs
-from surestep.paper.image import Blurred, Deblurring, ImageSettings
+from surestep.paper import deblurring, image, photographs
+from surestep.paper.deblurring import (
+    Blurred,
+    Deblurring,
+    ImageSettings,
+    peak_signal_to_noise,
+)
 from surestep.paper.photographs import Photographs
 from surestep.problem.draw import draw, working_precision
 from surestep.problem.goal import Goal
@@ -77,8 +82,8 @@ def reference_loss(x, theta):
 @pytest.mark.parametrize("shape", [(9, 7), (3, 3), (20, 31)])
 def test_blur_and_differences_are_the_papers_convolutions(shape):
     x = np.random.default_rng(1).normal(size=shape)
-    np.testing.assert_allclose(image.blur(jnp.asarray(x)), correlate(x, KERNEL), atol=1e-12)
-    down, right = image.differences(jnp.asarray(x))
+    np.testing.assert_allclose(deblurring.blur(jnp.asarray(x)), correlate(x, KERNEL), atol=1e-12)
+    down, right = deblurring.differences(jnp.asarray(x))
     np.testing.assert_allclose(down, correlate(x, DOWN), atol=1e-12)
     np.testing.assert_allclose(right, correlate(x, RIGHT), atol=1e-12)
 
@@ -165,7 +170,7 @@ def test_shrunk_lengths_are_minimisers(weight):
         return r + weight * r / np.sqrt(r**2 + 0.01**2) - length
 
     expected: Any = [optimize.brentq(slope, 0, s, args=(s,), xtol=1e-15) for s in lengths]
-    found = image.shrink(jnp.asarray(lengths), jnp.asarray(weight), 0.01)
+    found = deblurring.shrink(jnp.asarray(lengths), jnp.asarray(weight), 0.01)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -310,12 +315,12 @@ def test_no_start_is_worse_than_the_bound_says():
 def test_the_measure_is_scikit_images():
     theta, x = an_instance()
     expected = peak_signal_noise_ratio(np.asarray(theta.original), x, data_range=1.0)
-    assert image.peak_signal_to_noise(jnp.asarray(x), theta) == pytest.approx(expected, rel=1e-10)
+    assert peak_signal_to_noise(jnp.asarray(x), theta) == pytest.approx(expected, rel=1e-10)
     # Blacker than black is black.
     below = jnp.where(theta.original < 0.5, -5.0, theta.original)
     shown = jnp.where(theta.original < 0.5, 0.0, theta.original)
-    assert image.peak_signal_to_noise(below, theta) == image.peak_signal_to_noise(shown, theta)
-    assert np.isfinite(image.peak_signal_to_noise(theta.original, theta))
+    assert peak_signal_to_noise(below, theta) == peak_signal_to_noise(shown, theta)
+    assert np.isfinite(peak_signal_to_noise(theta.original, theta))
 
 
 @pytest.mark.parametrize(

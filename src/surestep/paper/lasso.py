@@ -10,11 +10,18 @@ from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.evaluate.test_set import EvaluateSettings
+from surestep.paper import base
+from surestep.paper.building import (
+    Accuracies,
+    Experiment,
+    is_residual,
+    prior_set,
+    rule_of,
+    tuned_number,
+)
 from surestep.paper.coordinate_descent import CoordinateDescent
 from surestep.paper.normal import half_square_moments
 from surestep.problem.base import PenalisedProblem, ProximableSmooth, Theta
-from surestep.problem.datasets import PriorSet, SplitSizes
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
 from surestep.rules import (
@@ -26,22 +33,10 @@ from surestep.rules import (
     ProximalGradient,
     ScaledFista,
 )
-from surestep.rules.base import Rule
-from surestep.run.config import RunConfig
-from surestep.train.constraint import Constraint
-from surestep.train.experiment import Accuracies, Experiment
-from surestep.train.imitate import ImitateSettings
-from surestep.train.locate import LocateSettings
 from surestep.train.metric import coordinate_steps, safe_steps
-from surestep.train.population import PopulationSettings
-from surestep.train.sample import SampleSettings
-from surestep.train.trajectory import TrainingSettings
-from surestep.train.tuning import TuningSettings, tuned
+from surestep.train.tuning import TuningSettings
 
 SUMMARY = "sparse solutions of underdetermined linear equations, the paper's third experiment"
-
-_SIDE_BY_SIDE = 64
-"""Instances that classical solvers take at a time, before a run has its pace."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +230,7 @@ def shifts(problem: Lasso) -> dict[str, Lasso]:
     }
 
 
-Config = RunConfig[LassoSettings]
+Config = base.RunConfig[LassoSettings]
 
 
 def family(config: Config) -> Lasso:
@@ -247,26 +242,27 @@ def build(config: Config) -> Experiment:
     """The experiment that a configuration describes; opponents are tuned on its prior set."""
     config.validate()
     problem = family(config)
-    prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
+    prior = prior_set(config, problem)
     step_size = 1 / problem.smoothness
     few = min(config.problem.admm_iterations, config.horizon)
-    penalty = tuned("problem.admm", config.problem.admm, ADMM, problem, prior, few, _SIDE_BY_SIDE)
+    penalty = tuned_number(config, "admm", ADMM, problem, prior, few)
     outside = CoordinateDescent.of(problem.matrix)
 
     def minima(thetas: Theta) -> Float[np.ndarray, " instance"]:
         return outside.minima(thetas.target, thetas.weight)
 
-    def create_rule(key: Array) -> Rule:
-        if config.rule == "residual":
-            # It converges by itself: after its learned iterations it is ADMM.
-            return LearnedSplitting.around(ADMM(penalty), times=config.problem.learned_times)
-        rule, careful = Proximal.create(key, step_size), ProximalGradient(step_size)
-        return rule if config.rule == "paper" else config.guard.around(rule, careful)
-
     return Experiment(
         problem=problem,
-        create_rule=create_rule,
-        teacher=None if config.rule == "residual" else Fista(step_size),
+        create_rule=rule_of(
+            config,
+            paper=lambda key: Proximal.create(key, step_size),
+            fallback=ProximalGradient(step_size),
+            # It converges by itself: after its learned iterations it is ADMM.
+            residual=lambda _: LearnedSplitting.around(
+                ADMM(penalty), times=config.problem.learned_times
+            ),
+        ),
+        teacher=None if is_residual(config) else Fista(step_size),
         minima=minima,
         baselines={
             "FISTA": Fista(step_size),
@@ -293,22 +289,20 @@ PAPER = Config(
     problem=LassoSettings(),
     goal=Goal(scale=1.0, exponent=0.6),
     horizon=350,
-    evaluate=EvaluateSettings(limit=5_000),
+    evaluate=base.EvaluateSettings(limit=5_000),
 )
 
-BEST = dataclasses.replace(
+BEST = base.best(
     PAPER,
-    preset="best",
     problem=LassoSettings(accuracies=(10.0, 1.0, 1e-6)),
-    rule="residual",
     horizon=100,
-    training=TrainingSettings(objective="log", floor=1e-4, through=True, distances=True),
-    population=PopulationSettings(members=4, steps=100, length=50, rates=(1.0, 0.3, 3.0)),
-    locate=LocateSettings(
+    training=base.TrainingSettings(objective="log", floor=1e-4, through=True, distances=True),
+    population=base.PopulationSettings(members=4, steps=100, length=50, rates=(1.0, 0.3, 3.0)),
+    locate=base.LocateSettings(
         steps=2_400, learning_rate=0.03, halve_every=600, length=(50, 100), check_every=400,
         chunk=200, keep="best",
     ),
-    sample=SampleSettings(samples=30, length=50),
+    sample=base.SampleSettings(samples=30, length=50),
 )  # fmt: skip
 
 BEST_FROM_0 = dataclasses.replace(
@@ -320,30 +314,22 @@ BEST_FROM_0 = dataclasses.replace(
     goal=Goal(scale=0.5, exponent=1.0),
 )
 
-QUICK = dataclasses.replace(
+QUICK = base.quick(
     PAPER,
-    preset="quick",
     problem=LassoSettings(rows=40, columns=200),
     horizon=200,
-    sizes=SplitSizes(200, 200, 200, 200),
-    locate=LocateSettings(steps=60_000, check_every=10_000),
-    sample=SampleSettings(samples=20),
-    evaluate=EvaluateSettings(limit=1_000),
+    locate=base.LocateSettings(steps=60_000, check_every=10_000),
+    sample=base.SampleSettings(samples=20),
+    evaluate=base.EvaluateSettings(limit=1_000),
 )
 
-TINY = dataclasses.replace(
+TINY = base.tiny(
     QUICK,
-    preset="tiny",
     problem=LassoSettings(rows=4, columns=10),
     block=64,
     goal=Goal(scale=1.0, exponent=0.9),
-    horizon=10,
-    sizes=SplitSizes(64, 64, 64, 64),
-    imitate=ImitateSettings(steps=200),
-    locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
-    sample=SampleSettings(samples=5, burn_in=2, thinning=2),
-    constraint=Constraint(lower=0.8, width=0.15),
-    evaluate=EvaluateSettings(limit=200, baselines=("FISTA",), shifted=0),
+    sample=base.SampleSettings(samples=5, burn_in=2, thinning=2),
+    evaluate=base.EvaluateSettings(limit=200, baselines=("FISTA",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {

@@ -1,7 +1,6 @@
 """MNIST: training a small classifier of handwritten digits, the paper's last experiment."""
 
 import dataclasses
-import functools
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import jax
@@ -12,29 +11,28 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.evaluate.test_set import EvaluateSettings
+from surestep.paper import base
+from surestep.paper.building import (
+    Accuracies,
+    Experiment,
+    PriorSet,
+    Rule,
+    paper_rule,
+    prior_set,
+    tuned_number,
+)
 from surestep.paper.digits import BUNDLED, Stock, open_stock
 from surestep.problem.base import Problem
-from surestep.problem.datasets import PriorSet, SplitSizes
 from surestep.problem.goal import Goal
 from surestep.rules import LBFGS, Adam, Blended, GradientDescent, Residual, Started
-from surestep.rules.base import Rule
-from surestep.run.config import RunConfig
 from surestep.train.common_start import CommonStartSettings, common_start
-from surestep.train.constraint import Constraint
-from surestep.train.experiment import Accuracies, Experiment
-from surestep.train.imitate import ImitateSettings
-from surestep.train.locate import LocateSettings
-from surestep.train.population import PopulationSettings
-from surestep.train.sample import SampleSettings
-from surestep.train.trajectory import TrainingSettings
-from surestep.train.tuning import TuningSettings, tuned
+from surestep.train.tuning import TuningSettings
 
 SUMMARY = "training a small classifier of handwritten digits, the paper's last experiment"
 
 CLASSES = 10
-_SIDE_BY_SIDE = 16
-"""Instances that classical solvers take at a time, before a run has its pace."""
+_CAREFUL = GradientDescent(1e-5)
+"""What a safeguard falls back to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +217,7 @@ def shifts(problem: Mnist) -> dict[str, SelectedMnist]:
     return {name: SelectedMnist.part_of(problem, part) for name, part in parts.items() if part.size}
 
 
-Config = RunConfig[MnistSettings]
+Config = base.RunConfig[MnistSettings]
 
 
 def family(config: Config) -> Mnist:
@@ -232,14 +230,14 @@ def build(config: Config) -> Experiment:
     config.validate()
     stock = open_stock(config.problem.data)
     problem = Mnist.create(config.problem, stock, config.family_seed)
-    prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
-
-    tune = functools.partial(tuned, problem=problem, data=prior, block=_SIDE_BY_SIDE)
+    prior = prior_set(config, problem)
     horizon = config.problem.adam_horizon or config.horizon
-    rate = tune("problem.adam", config.problem.adam, Adam, horizon=horizon)
-    shared = Experiment(
+    rate = tuned_number(config, "adam", Adam, problem, prior, horizon)
+    experiment = Experiment(
         problem=problem,
-        create_rule=lambda key: Blended.create(key, _dimension(problem)),
+        create_rule=paper_rule(
+            config, lambda key: Blended.create(key, _dimension(problem)), _CAREFUL
+        ),
         teacher=GradientDescent(1e-5),
         baselines={"Adam": Adam(0.008), "Adam, tuned": Adam(rate), "L-BFGS": LBFGS()},
         accuracies=Accuracies(config.problem.accuracies),
@@ -247,35 +245,32 @@ def build(config: Config) -> Experiment:
         shifts=shifts(problem),
         pool=str(stock),
     )
-    careful = GradientDescent(1e-5)
-    if config.rule == "paper":
-        return shared
-    if config.rule == "guarded":
-        plain = shared.create_rule
-        return dataclasses.replace(
-            shared, create_rule=lambda key: config.guard.around(plain(key), careful)
-        )
+    if config.rule in ("paper", "guarded"):
+        return experiment
+    return _from_common_start(config, experiment, problem, prior)
 
+
+def _from_common_start(
+    config: Config, experiment: Experiment, problem: Mnist, prior: PriorSet
+) -> Experiment:
+    """The same with corrected Adam, from a start that was trained on other instances."""
     shift = common_start("problem.start", config.problem.start, problem, config.seed)
-    from_there = tune(
-        *("problem.adam_there", config.problem.adam_there),
-        lambda rate: Started(Adam(rate), shift),
-        horizon=config.horizon,
+    rate = tuned_number(
+        config, "adam_there", lambda rate: Started(Adam(rate), shift), problem, prior
     )
 
     def create_rule(key: Array) -> Rule:
-        corrected = Residual.around(Adam(from_there), shift.size, key)
-        return Started(config.guard.around(corrected, careful), shift)
+        corrected = Residual.around(Adam(rate), shift.size, key)
+        return Started(config.guard.around(corrected, _CAREFUL), shift)
 
     # They get the common start, not the deployed rule's: that one was trained further, for its
     # own gains, and is worse for anyone else.
     given = {
-        "Adam, common start": Started(Adam(from_there), shift),
+        "Adam, common start": Started(Adam(rate), shift),
         "L-BFGS, common start": Started(LBFGS(), shift),
     }
-
     return dataclasses.replace(
-        shared, create_rule=create_rule, teacher=None, informed=lambda _: given
+        experiment, create_rule=create_rule, teacher=None, informed=lambda _: given
     )
 
 
@@ -292,25 +287,23 @@ PAPER = Config(
     # Where the search for a small loss begins decides how it ends. Of the starts 0 to 7 this is one
     # on which Adam ends as in the paper; on others most of a network's units die on the way.
     family_seed=4,
-    sizes=SplitSizes(prior=25, validation=250, train=50, test=50),
+    sizes=base.SplitSizes(prior=25, validation=250, train=50, test=50),
     # The paper's ratio of consecutive losses draws rules into a trap: one step after which every
     # image gets the same answer lowers the loss four thousandfold, and is its last.
-    training=TrainingSettings(objective="log", floor=1e-6),
-    imitate=ImitateSettings(steps=100),
-    population=PopulationSettings(members=16, steps=250, length=5, instances=10),
-    locate=LocateSettings(
+    training=base.TrainingSettings(objective="log", floor=1e-6),
+    imitate=base.ImitateSettings(steps=100),
+    population=base.PopulationSettings(members=16, steps=250, length=5, instances=10),
+    locate=base.LocateSettings(
         steps=6_000, learning_rate=3e-4, halve_every=2_000, length=(5,), check_every=500,
         chunk=500, keep="best",
     ),
-    sample=SampleSettings(samples=10, length=5),
-    evaluate=EvaluateSettings(limit=1000),
+    sample=base.SampleSettings(samples=10, length=5),
+    evaluate=base.EvaluateSettings(limit=1000),
 )  # fmt: skip
 
-BEST = dataclasses.replace(
+BEST = base.best(
     PAPER,
-    preset="best",
     # Adam with learned gains, from a start that was trained on other instances.
-    rule="residual",
     problem=MnistSettings(
         adam_horizon=PAPER.horizon,
         accuracies=(1.0, 1e-3, 1e-6),
@@ -322,9 +315,8 @@ BEST = dataclasses.replace(
     evaluate=dataclasses.replace(PAPER.evaluate, factor=6),
 )
 
-QUICK = dataclasses.replace(
+QUICK = base.quick(
     PAPER,
-    preset="quick",
     problem=MnistSettings(
         data=BUNDLED, images=50, adam=TuningSettings(1e-3, 0.1, values=5, instances=4)
     ),
@@ -332,9 +324,9 @@ QUICK = dataclasses.replace(
     # all died, which stands at 5.
     goal=Goal(scale=0.02, exponent=0.5),
     horizon=100,
-    sizes=SplitSizes(prior=25, validation=48, train=40, test=15),
-    population=PopulationSettings(),
-    locate=LocateSettings(
+    sizes=base.SplitSizes(prior=25, validation=48, train=40, test=15),
+    population=base.PopulationSettings(),
+    locate=base.LocateSettings(
         steps=800,
         learning_rate=3e-4,
         halve_every=400,
@@ -343,26 +335,26 @@ QUICK = dataclasses.replace(
         chunk=200,
         keep="best",
     ),
-    sample=SampleSettings(samples=3, length=5),
-    constraint=Constraint(lower=0.85, width=0.2),
+    sample=base.SampleSettings(samples=3, length=5),
+    constraint=base.Constraint(lower=0.85, width=0.2),
     # L-BFGS takes longer to compile than all the rest.
-    evaluate=EvaluateSettings(limit=200, baselines=("Adam",), shifted=5),
+    evaluate=base.EvaluateSettings(limit=200, baselines=("Adam",), shifted=5),
 )
 
-TINY = dataclasses.replace(
+TINY = base.tiny(
     QUICK,
-    preset="tiny",
     block=1,
     problem=MnistSettings(
         data=BUNDLED, images=8, adam=TuningSettings(1e-3, 1.0, values=3, instances=2)
     ),
     goal=Goal(scale=0.5, exponent=1.0),
-    horizon=10,
-    training=TrainingSettings(),
-    sizes=SplitSizes(prior=64, validation=64, train=16, test=8),
-    locate=LocateSettings(steps=200, learning_rate=1e-3, check_every=200, chunk=200),
-    sample=SampleSettings(samples=2),
-    evaluate=EvaluateSettings(limit=20, baselines=("Adam",), shifted=0),
+    training=base.TrainingSettings(),
+    sizes=base.SplitSizes(prior=64, validation=64, train=16, test=8),
+    imitate=QUICK.imitate,
+    locate=base.LocateSettings(steps=200, learning_rate=1e-3, check_every=200, chunk=200),
+    sample=base.SampleSettings(samples=2),
+    constraint=QUICK.constraint,
+    evaluate=base.EvaluateSettings(limit=20, baselines=("Adam",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

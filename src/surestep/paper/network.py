@@ -10,35 +10,23 @@ from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.evaluate.test_set import EvaluateSettings
+from surestep.paper import base
+from surestep.paper.building import (
+    Accuracies,
+    Experiment,
+    Rule,
+    is_residual,
+    prior_set,
+    rule_of,
+    tuned_number,
+)
 from surestep.problem.base import Problem
-from surestep.problem.datasets import PriorSet, SplitSizes
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
-from surestep.rules import (
-    LBFGS,
-    Adam,
-    GradientDescent,
-    Preconditioned,
-    QuasiNewton,
-    Started,
-)
-from surestep.rules.base import Rule
-from surestep.rules.safeguarded import SafeguardSettings
-from surestep.run.config import RunConfig
-from surestep.train.constraint import Constraint
-from surestep.train.experiment import Accuracies, Experiment
-from surestep.train.imitate import ImitateSettings
-from surestep.train.locate import LocateSettings
-from surestep.train.population import PopulationSettings
-from surestep.train.sample import SampleSettings
-from surestep.train.trajectory import TrainingSettings
-from surestep.train.tuning import TuningSettings, tuned
+from surestep.rules import LBFGS, Adam, GradientDescent, Preconditioned, QuasiNewton, Started
+from surestep.train.tuning import TuningSettings
 
 SUMMARY = "training a small neural network on noisy points of a random polynomial, not convex"
-
-_SIDE_BY_SIDE = 256
-"""Instances that classical solvers take at a time, before a run has its pace."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +181,7 @@ def shifts(problem: NetworkTraining) -> dict[str, NetworkTraining]:
     return {name: NetworkTraining(problem.initial, changed) for name, changed in changes.items()}
 
 
-Config = RunConfig[NetworkSettings]
+Config = base.RunConfig[NetworkSettings]
 
 
 def family(config: Config) -> NetworkTraining:
@@ -205,20 +193,13 @@ def build(config: Config) -> Experiment:
     """The experiment that a configuration describes; Adam is tuned on its prior set."""
     config.validate()
     problem = family(config)
-    prior = PriorSet.draw(problem, config.sizes.prior, config.seed)
-    rate = tuned(
-        "problem.adam", config.problem.adam, Adam, problem, prior, config.horizon, _SIDE_BY_SIDE
-    )
+    rate = tuned_number(config, "adam", Adam, problem, prior_set(config, problem))
     dimension = sum(weights.size for weights in problem.initial)
     careful = GradientDescent(1e-4)
 
-    def create_rule(key: Array) -> Rule:
-        if config.rule == "residual":
-            # L-BFGS's direction without its line search, from a learned start.
-            guarded = config.guard.around(QuasiNewton(), careful)
-            return Started.around(guarded, dimension)
-        rule = Preconditioned.create(key, dimension=dimension)
-        return rule if config.rule == "paper" else config.guard.around(rule, careful)
+    def residual(key: Array) -> Rule:
+        """L-BFGS's direction without its line search, from a learned start."""
+        return Started.around(config.guard.around(QuasiNewton(), careful), dimension)
 
     def informed(deployed: Rule) -> dict[str, Rule]:
         assert isinstance(deployed, Started)
@@ -227,12 +208,16 @@ def build(config: Config) -> Experiment:
             "L-BFGS, learned start": Started(LBFGS(), deployed.shift),
         }
 
-    own = config.rule == "residual"
     return Experiment(
         problem=problem,
-        create_rule=create_rule,
-        teacher=None if own else GradientDescent(1e-5),
-        informed=informed if own else None,
+        create_rule=rule_of(
+            config,
+            paper=lambda key: Preconditioned.create(key, dimension=dimension),
+            fallback=careful,
+            residual=residual,
+        ),
+        teacher=None if is_residual(config) else GradientDescent(1e-5),
+        informed=informed if is_residual(config) else None,
         baselines={"Adam": Adam(rate), "L-BFGS": LBFGS()},
         accuracies=Accuracies(
             (1.0, 0.1, 0.01), problem.truth_losses, above="the true polynomial's loss"
@@ -248,44 +233,34 @@ PAPER = Config(
     problem=NetworkSettings(),
     goal=Goal(scale=0.25, exponent=0.5),
     horizon=100,
-    evaluate=EvaluateSettings(limit=5_000),
+    evaluate=base.EvaluateSettings(limit=5_000),
 )
 
-BEST = dataclasses.replace(
+BEST = base.best(
     PAPER,
-    preset="best",
-    rule="residual",
-    guard=SafeguardSettings(factor=10.0, patience=15),
-    training=TrainingSettings(objective="log", floor=1e-3),
-    population=PopulationSettings(members=4, steps=500, length=10, rates=(1.0, 0.3, 3.0)),
-    locate=LocateSettings(
+    guard=base.SafeguardSettings(factor=10.0, patience=15),
+    training=base.TrainingSettings(objective="log", floor=1e-3),
+    population=base.PopulationSettings(members=4, steps=500, length=10, rates=(1.0, 0.3, 3.0)),
+    locate=base.LocateSettings(
         steps=20_000, learning_rate=0.01, halve_every=5_000, length=(10, 25), check_every=2_500,
         chunk=500, keep="best",
     ),
-    sample=SampleSettings(samples=10, length=10),
+    sample=base.SampleSettings(samples=10, length=10),
 )  # fmt: skip
 
-QUICK = dataclasses.replace(
+QUICK = base.quick(
     PAPER,
-    preset="quick",
-    sizes=SplitSizes(200, 200, 200, 200),
-    locate=LocateSettings(steps=60_000, check_every=10_000, halve_every=10_000),
-    sample=SampleSettings(samples=10),
-    evaluate=EvaluateSettings(limit=400),
+    locate=base.LocateSettings(steps=60_000, check_every=10_000, halve_every=10_000),
+    sample=base.SampleSettings(samples=10),
+    evaluate=base.EvaluateSettings(limit=400),
 )
 
-TINY = dataclasses.replace(
+TINY = base.tiny(
     QUICK,
-    preset="tiny",
     problem=NetworkSettings(points=10, degree=3, hidden=6, adam=TuningSettings(values=10)),
     goal=Goal(scale=1.0, exponent=1.0),
-    horizon=10,
-    sizes=SplitSizes(64, 64, 64, 64),
-    imitate=ImitateSettings(steps=200),
-    locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
-    sample=SampleSettings(samples=3),
-    constraint=Constraint(lower=0.8, width=0.15),
-    evaluate=EvaluateSettings(limit=30, baselines=("Adam",), shifted=0),
+    sample=base.SampleSettings(samples=3),
+    evaluate=base.EvaluateSettings(limit=30, baselines=("Adam",), shifted=0),
 )
 
 PRESETS: dict[str, Config] = {"tiny": TINY, "quick": QUICK, "paper": PAPER, "best": BEST}

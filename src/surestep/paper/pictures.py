@@ -1,4 +1,4 @@
-"""Pictures side by side: what problems show whose unknowns are images."""
+"""Pictures in a grid: what problems show whose unknowns are images."""
 
 import dataclasses
 import io

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.evaluate.test_set import EvaluateSettings
+from surestep.paper import base
+from surestep.paper.building import Accuracies, Experiment, is_residual, prior_set, rule_of
 from surestep.paper.normal import half_square_moments
 from surestep.problem.base import LeastSquares
-from surestep.problem.datasets import PriorSet, SplitSizes
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
 from surestep.rules import (
@@ -25,16 +25,7 @@ from surestep.rules import (
     Nesterov,
     PreconditionedConjugateGradients,
 )
-from surestep.rules.base import Rule
-from surestep.run.config import RunConfig
-from surestep.train.constraint import Constraint
-from surestep.train.experiment import Accuracies, Experiment
-from surestep.train.imitate import ImitateSettings
-from surestep.train.locate import LocateSettings
 from surestep.train.metric import coordinate_steps
-from surestep.train.population import PopulationSettings
-from surestep.train.sample import SampleSettings
-from surestep.train.trajectory import TrainingSettings
 
 SUMMARY = "strongly convex, ill-conditioned least squares, the paper's first experiment"
 
@@ -162,7 +153,7 @@ def shifts(problem: Quadratics) -> dict[str, Quadratics]:
     }
 
 
-Config = RunConfig[QuadraticsSettings]
+Config = base.RunConfig[QuadraticsSettings]
 
 
 def family(config: Config) -> Quadratics:
@@ -174,23 +165,21 @@ def build(config: Config) -> Experiment:
     """The experiment that a configuration describes; one opponent's metric is the prior set's."""
     config.validate()
     problem = family(config)
-    metric = coordinate_steps(problem, PriorSet.draw(problem, config.sizes.prior, config.seed))
+    metric = coordinate_steps(problem, prior_set(config, problem))
     convexity, smoothness = config.problem.convexity[0], config.problem.smoothness[1]
     heavy_ball = HeavyBall.for_constants(smoothness, convexity)
 
-    def create_rule(key: Array) -> Rule:
-        if config.rule == "residual":
-            # Conjugate gradients in a learned metric, from the best classical one on: the loss
-            # falls with every iteration.
-            return MetricConjugateGradients(jnp.log(metric))
-        rule = Coordinatewise.create(key)
-        careful = GradientDescent(1 / smoothness)
-        return rule if config.rule == "paper" else config.guard.around(rule, careful)
-
     return Experiment(
         problem=problem,
-        create_rule=create_rule,
-        teacher=None if config.rule == "residual" else heavy_ball,
+        create_rule=rule_of(
+            config,
+            paper=Coordinatewise.create,
+            fallback=GradientDescent(1 / smoothness),
+            # Conjugate gradients in a learned metric, from the best classical one on: the loss
+            # falls with every iteration.
+            residual=lambda _: MetricConjugateGradients(jnp.log(metric)),
+        ),
+        teacher=None if is_residual(config) else heavy_ball,
         baselines={
             "heavy ball": heavy_ball,
             "Nesterov": Nesterov(1 / smoothness),
@@ -212,43 +201,33 @@ PAPER = Config(
     horizon=350,
 )
 
-BEST = dataclasses.replace(
+BEST = base.best(
     PAPER,
-    preset="best",
-    rule="residual",
-    training=TrainingSettings(objective="log", floor=1e-20, through=True),
-    population=PopulationSettings(members=4, steps=250, length=5, rates=(1.0, 0.3, 3.0, 0.1)),
-    locate=LocateSettings(
+    training=base.TrainingSettings(objective="log", floor=1e-20, through=True),
+    population=base.PopulationSettings(members=4, steps=250, length=5, rates=(1.0, 0.3, 3.0, 0.1)),
+    locate=base.LocateSettings(
         steps=4_000, learning_rate=0.01, halve_every=1_000, length=(5, 10), check_every=1_000,
         chunk=500, keep="best",
     ),
-    sample=SampleSettings(samples=30, length=10),
+    sample=base.SampleSettings(samples=30, length=10),
 )  # fmt: skip
 
-QUICK = dataclasses.replace(
+QUICK = base.quick(
     PAPER,
-    preset="quick",
     problem=QuadraticsSettings(dimension=100),
     goal=Goal(scale=1.0, exponent=0.75),
     horizon=200,
-    sizes=SplitSizes(200, 200, 200, 200),
-    imitate=ImitateSettings(steps=1000),
-    locate=LocateSettings(steps=100_000, check_every=10_000),
-    sample=SampleSettings(samples=30),
+    imitate=base.ImitateSettings(steps=1000),
+    locate=base.LocateSettings(steps=100_000, check_every=10_000),
+    sample=base.SampleSettings(samples=30),
 )
 
-TINY = dataclasses.replace(
+TINY = base.tiny(
     QUICK,
-    preset="tiny",
     problem=QuadraticsSettings(dimension=8),
     goal=Goal(scale=1.0, exponent=1.0),
-    horizon=10,
-    sizes=SplitSizes(64, 64, 64, 64),
-    imitate=ImitateSettings(steps=200),
-    locate=LocateSettings(steps=2_000, check_every=500, chunk=250),
-    sample=SampleSettings(samples=5, burn_in=2, thinning=2),
-    constraint=Constraint(lower=0.8, width=0.15),
-    evaluate=EvaluateSettings(
+    sample=base.SampleSettings(samples=5, burn_in=2, thinning=2),
+    evaluate=base.EvaluateSettings(
         limit=100, baselines=("heavy ball", "conjugate gradients"), shifted=8
     ),
 )

@@ -13,17 +13,32 @@ from surestep.rules.previous import LooksBack, Previous
 
 
 class Blended(LooksBack):
-    """`x + direction`: seven weighted directions, mixed coordinate by coordinate.
+    """The paper's learned rule for MNIST: seven weighted directions.
+
+    It steps to `x + direction`, mixed coordinate by coordinate.
 
     - The directions are the gradient's unit vector, the last move's unit vector, their product,
       and both unit vectors times each of two learned vectors of their own.
     - Their seven weights are computed from the logarithms `log(1 + .)` of the two norms, the loss
       and the previous loss.
-    - `near_end` hands over from the first pair of learned vectors to the second as the loss falls
-      below it: the second pair counts `exp(-(loss / near_end)^4)`, the first the rest. So does
-      the paper's code; the paper's figure has no such factor, which `None` gives.
 
     Neither block has biases. At the start the previous point is the start itself.
+
+    **Arguments:**
+
+    - `weights`: the network of the weights, from 4 features to 7.
+    - `direction`: the network that mixes, from 7 channels to 1.
+    - `gradient_scales`, `momentum_scales`: two learned vectors (diagonal preconditioners) each.
+    - `near_end`: the loss at which the second pair of them takes over from the first: the second
+      counts `exp(-(loss / near_end)^4)`, the first the rest. So does the paper's code; the paper's
+      figure has no such factor, which `None` gives.
+
+    ```python
+    import jax
+    import surestep as ss
+
+    rule = ss.rules.Blended.create(jax.random.key(0), dimension=20)
+    ```
     """
 
     weights: LinearChain

@@ -12,7 +12,19 @@ from surestep.rules.base import GradientRule, Need, Rule, State
 
 
 class GradientDescent(GradientRule):
-    """`x - step_size * gradient`."""
+    """Gradient descent: `x - step_size * gradient`.
+
+    **Arguments:**
+
+    - `step_size`: a number, or a scalar array if it is to be learned. It converges below `2 / L` on
+      losses with an `L`-Lipschitz gradient.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.GradientDescent(step_size=0.01)
+    ```
+    """
 
     step_size: float | Float[Array, ""]
 
@@ -27,7 +39,19 @@ class GradientDescent(GradientRule):
 
 
 class HeavyBall(GradientRule):
-    """Polyak's heavy ball with friction: a gradient step plus a share of the last move."""
+    """Polyak's heavy ball method: a gradient step plus a share of the last move.
+
+    **Arguments:**
+
+    - `step_size`: a number, or a scalar array if it is to be learned.
+    - `momentum`: the share of the last move, between 0 and 1; it may be learned too.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.HeavyBall.for_constants(smoothness=100.0, convexity=0.1)
+    ```
+    """
 
     step_size: float | Float[Array, ""]
     momentum: float | Float[Array, ""]
@@ -53,7 +77,21 @@ class HeavyBall(GradientRule):
 
 
 class Adam(GradientRule):
-    """Adam, as Optax implements it."""
+    """Adam (Kingma and Ba), as Optax implements it.
+
+    **Arguments:**
+
+    - `learning_rate`: a number, or a scalar array if it is to be learned.
+    - `decay_mean`: how slowly the mean of gradients forgets (the beta 1 of the literature).
+    - `decay_square`: the same for their squares (beta 2).
+    - `epsilon`: added to the denominator.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Adam(learning_rate=0.01)
+    ```
+    """
 
     learning_rate: float | Float[Array, ""]
     decay_mean: float = 0.9
@@ -82,9 +120,20 @@ class ProximalPoint(State):
 
 
 class ProximalGradient(Rule):
-    """A gradient step of the smooth part, then the proximal map of the other: monotone at `1 / L`.
+    """The proximal gradient method (ISTA): a gradient step, then the penalty's proximal map.
 
-    Without a non-smooth part it is gradient descent.
+    The gradient is the smooth part's. With the step `1 / L` the loss never rises. Without a
+    non-smooth part it is gradient descent.
+
+    **Arguments:**
+
+    - `step_size`: the step of both.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.ProximalGradient(step_size=0.01)
+    ```
     """
 
     step_size: float
@@ -158,13 +207,34 @@ class _ExtrapolatedOneStep(_Extrapolated):
 
 
 class Nesterov(_ExtrapolatedOneStep):
-    """Nesterov's accelerated gradient method for smooth losses, with step `1 / L`."""
+    """Nesterov's accelerated gradient method, for smooth convex losses.
+
+    **Arguments:**
+
+    - `step_size`: `1 / L`, with `L` the largest smoothness of all instances; a number, or a scalar
+      array if it is to be learned.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Nesterov(step_size=0.01)
+    ```
+    """
 
     needs: ClassVar[tuple[Need, ...]] = ("smooth",)
 
 
 class NesterovPerInstance(_Extrapolated):
-    """Nesterov's method with step `1 / L`, where `L` is the smoothness of the instance itself."""
+    """Nesterov's method with the step `1 / L` of the instance itself.
+
+    It has no arguments: the problem's method `smoothness` says how large `L` is.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.NesterovPerInstance()
+    ```
+    """
 
     needs: ClassVar[tuple[Need, ...]] = ("smooth", "smoothness")
 
@@ -174,13 +244,35 @@ class NesterovPerInstance(_Extrapolated):
 
 
 class Fista(_ExtrapolatedOneStep):
-    """FISTA: Nesterov's scheme with a proximal step, for composite losses, with step `1 / L`."""
+    """FISTA (Beck and Teboulle): Nesterov's method with a proximal step, for composite losses.
+
+    **Arguments:**
+
+    - `step_size`: `1 / L`, with `L` the smoothness of the smooth part; a number, or a scalar array
+      if it is to be learned.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Fista(step_size=0.01)
+    ```
+    """
 
 
 class FistaWithRestart(_ExtrapolatedOneStep):
     """FISTA that drops its momentum when the last move points uphill.
 
     The gradient test of O'Donoghue and Candès: it costs no evaluation.
+
+    **Arguments:**
+
+    - `step_size`: as for `Fista`.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.FistaWithRestart(step_size=0.01)
+    ```
     """
 
     def next_momentum(
@@ -192,10 +284,21 @@ class FistaWithRestart(_ExtrapolatedOneStep):
 
 
 class ScaledFista(_Extrapolated):
-    """FISTA with restart and one step size for each coordinate.
+    """FISTA with restart in a diagonal metric: one step size for each coordinate.
 
     It is FISTA with restart in the variables `x / sqrt(step_sizes)`, so it converges where
     `diag(1 / step_sizes) - A'A` is positive semidefinite; `surestep.train.metric` scales them so.
+
+    **Arguments:**
+
+    - `step_sizes`: a vector of positive numbers, one for each coordinate of the flattened variable.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    rule = ss.rules.ScaledFista(jnp.full(20, 0.01))
+    ```
     """
 
     step_sizes: Float[Array, " n"]

@@ -13,13 +13,28 @@ from surestep.rules.blocks import ConvolutionChain, LinearChain
 
 
 class Convolutional(GradientRule):
-    """`x + scale * direction`, both learned, as drawn in the paper for image processing.
+    """The paper's learned rule for pictures: a small convolutional network gives the direction.
+
+    It steps to `x + scale * direction`, both learned.
 
     - `direction` comes from three 3 x 3 convolutions over the gradient's unit vector, the last
       move's unit vector and their product, in the shape of the picture.
     - `scale` is a number computed from the logarithms `log(1 + .)` of the two norms.
 
     Neither block has biases. At the start the previous point is the start itself.
+
+    **Arguments:**
+
+    - `direction`: the convolutions, from 3 channels to 1.
+    - `scale`: the network of the scale, from 2 features to 1.
+    - `height`, `width`: the picture's shape.
+
+    ```python
+    import jax
+    import surestep as ss
+
+    rule = ss.rules.Convolutional.create(jax.random.key(0), height=16, width=12)
+    ```
     """
 
     direction: ConvolutionChain

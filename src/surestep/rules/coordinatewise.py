@@ -11,7 +11,9 @@ from surestep.rules.previous import LooksBack, Previous
 
 
 class Coordinatewise(LooksBack):
-    """`x + scale * direction`, both learned, as drawn in the paper for quadratic problems.
+    """The paper's learned rule for quadratics: one small network applied to every coordinate.
+
+    It steps to `x + scale * direction`, both learned.
 
     - `direction` mixes, coordinate by coordinate, the gradient's unit vector, the last move's
       unit vector and their product.
@@ -19,6 +21,18 @@ class Coordinatewise(LooksBack):
       and the *previous* loss.
 
     Neither block has biases. At the start the previous point is the start itself.
+
+    **Arguments:**
+
+    - `direction`: the network of the direction, from 3 channels to 1.
+    - `scale`: the network of the scale, from 4 features to 1.
+
+    ```python
+    import jax
+    import surestep as ss
+
+    rule = ss.rules.Coordinatewise.create(jax.random.key(0))
+    ```
     """
 
     direction: LinearChain

@@ -5,12 +5,11 @@ import functools
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Float
 
 from surestep.base.errors import ConfigurationError
 from surestep.problem.oracle import Vector
-from surestep.rules.base import GradientRule
-from surestep.rules.quasi_newton import Pairs, no_pairs, quasi_newton_step
+from surestep.rules.quasi_newton import AbstractQuasiNewton, without_size
 
 SHORTEST, LONGEST = 8, 1024
 """Axes of these lengths are transformed: shorter ones are channels, longer ones large matrices."""
@@ -40,14 +39,28 @@ def transform(vector: Vector, shape: tuple[int, ...], back: bool = False) -> Vec
     return picture.ravel()
 
 
-class CosineQuasiNewton(GradientRule):
-    """L-BFGS's direction in a learned metric that is diagonal for cosines.
+class CosineQuasiNewton(AbstractQuasiNewton):
+    """L-BFGS without a line search in a learned metric that is diagonal for cosines.
 
     As `MetricQuasiNewton`, for variables in which neighbours belong together: pictures of the
     shape `(height, width)`, with channels first or last, and signals. Where what a loss does to one
     pixel it does to all alike, its mean Hessian is nearly diagonal for cosines, however large.
     The metric is `exp(2 log_size) * C' diag(root^2) C`. Not monotone: it is meant to be used
     inside safeguards.
+
+    **Arguments:**
+
+    - `root`: one number for each frequency; learned.
+    - `log_size`: the logarithm of their size; learned.
+    - `shape`: the picture's shape, with at least one axis of length 8 to 1024.
+    - `first`, `longest`, `memory_size`: as for `QuasiNewton`.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    rule = ss.rules.CosineQuasiNewton.of(jnp.ones(16 * 12), shape=(16, 12))
+    ```
     """
 
     root: Float[Array, " n"]
@@ -70,20 +83,9 @@ class CosineQuasiNewton(GradientRule):
         cls, root: Float[Array, " n"], shape: tuple[int, ...], first: float = 1e6
     ) -> "CosineQuasiNewton":
         """The metric `C' diag(root^2) C`; `first` is the longest first step."""
-        size = jnp.max(jnp.abs(root))
-        return cls(root / size, jnp.log(size), tuple(shape), first)
-
-    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
-        """No pairs yet."""
-        return no_pairs(self.memory_size, x, gradient)
-
-    def update(
-        self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
-    ) -> tuple[Vector, Pairs]:
-        """The direction from the metric and the pairs so far."""
-        return quasi_newton_step(x, gradient, memory, self.first, self.longest, self.metric)
+        return cls(*without_size(root), tuple(shape), first)
 
     def metric(self, vector: Vector) -> Vector:
-        """The metric times a vector."""
+        """`C' diag(root^2) C` with its size, times a vector."""
         scaled = jnp.exp(2 * self.log_size) * self.root**2 * transform(vector, self.shape)
         return transform(scaled, self.shape, back=True)

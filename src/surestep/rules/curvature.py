@@ -12,9 +12,20 @@ from surestep.rules.base import GradientState, Need, Rule, State
 
 
 class LBFGS(Rule):
-    """Limited-memory BFGS with a zoom line search, as Optax implements it.
+    """L-BFGS: limited-memory BFGS with a zoom line search, as Optax implements it.
 
-    The line search evaluates as many gradients as it needs; the oracle is told the number.
+    The line search evaluates as many gradients as it needs, and all of them are counted.
+
+    **Arguments:**
+
+    - `memory_size`: how many pairs of moves and gradient changes are kept.
+    - `line_search_steps`: most evaluations of one line search.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.LBFGS(memory_size=20)
+    ```
     """
 
     memory_size: int = 10
@@ -66,8 +77,14 @@ class ConjugateState(State):
 class ConjugateGradients(Rule):
     """Conjugate gradients for linear least squares (the CGLS recurrence).
 
-    One product with the matrix and one with its transpose per iteration: counted as a gradient.
-    The loss never rises by more than rounding, however long it is iterated.
+    It has no arguments. One product with the matrix and one with its transpose per iteration:
+    counted as a gradient. The loss never rises by more than rounding, however long it is iterated.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.ConjugateGradients()
+    ```
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("residual",)
@@ -105,11 +122,22 @@ class ConjugateGradients(Rule):
 
 
 class PreconditionedConjugateGradients(ConjugateGradients):
-    """Conjugate gradients in a metric: one positive step size for each coordinate.
+    """Preconditioned conjugate gradients (PCG) with a diagonal preconditioner.
 
     It is fast where the metric is near the inverse of the diagonal of `A'A` and that diagonal is
     near `A'A` itself; `surestep.train.metric` finds one on the prior set. With a metric of ones it
     is `ConjugateGradients`.
+
+    **Arguments:**
+
+    - `metric`: a vector of positive step sizes, one for each coordinate.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    rule = ss.rules.PreconditionedConjugateGradients(jnp.full(20, 0.5))
+    ```
     """
 
     metric: Float[Array, " n"]
@@ -120,9 +148,20 @@ class PreconditionedConjugateGradients(ConjugateGradients):
 
 
 class MetricConjugateGradients(Rule):
-    """Preconditioned conjugate gradients whose metric is learned, as logarithms.
+    """Preconditioned conjugate gradients whose diagonal preconditioner is learned.
 
     Whatever the metric, the loss falls with every iteration and the minimiser is found.
+
+    **Arguments:**
+
+    - `log_metric`: the logarithms of the step sizes, one for each coordinate; learned.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    rule = ss.rules.MetricConjugateGradients(jnp.zeros(20))
+    ```
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("residual",)

@@ -18,11 +18,23 @@ class LearnedFistaState(State):
 
 
 class LearnedFista(Rule):
-    """FISTA with restart whose steps and momenta were learned, iteration by iteration.
+    """FISTA with restart whose steps and momenta were learned, iteration by iteration (unrolled).
 
     A step is FISTA's times `exp(log_steps)`, a momentum FISTA's times `exp(log_gains)`. The first
     iterations have numbers of their own, the later ones share the last. Untrained, it is exactly
     `FistaWithRestart`. Long steps are what is won, and what a safeguard is for.
+
+    **Arguments:**
+
+    - `log_steps`: the logarithms of the steps' factors, one for each early iteration; learned.
+    - `log_gains`: the same of the momenta; learned.
+    - `step_size`: FISTA's, `1 / L`.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.LearnedFista.around(ss.rules.FistaWithRestart(0.01), times=30)
+    ```
     """
 
     log_steps: Float[Array, " time"]

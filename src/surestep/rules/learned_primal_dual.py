@@ -23,20 +23,30 @@ class LearnedSaddleState(State):
 
 
 class LearnedPrimalDual(Rule):
-    """`PrimalDual` whose early iterations have learned numbers; the later ones are the classical's.
+    """The primal-dual method with learned numbers in its early iterations (unrolled).
 
     Every early iteration has five: factors of the dual step, of the dual step that the primal
     metric is made for and of the primal step (their logarithms), how far beyond the point the
     multiplier looks, and momentum. Each is a linear function of the logarithm of the multipliers'
-    size on the instance (on pictures, of the penalty's weight). From then on it is the classical
-    method, started from a good point and a good multiplier, which converges from anywhere. All
-    numbers 0 is the classical method from the start.
+    size on the instance (on pictures, of the penalty's weight). From then on it is `PrimalDual`,
+    started from a good point and a good multiplier, which converges from anywhere. All numbers 0 is
+    the classical method from the start.
+
+    **Arguments:**
+
+    - `numbers`: intercepts and slopes of every early iteration's five numbers; learned.
+    - `dual_step`: the classical method's.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.LearnedPrimalDual.around(ss.rules.PrimalDual(10.0), times=12)
+    ```
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("dual",)
 
     numbers: Float[Array, "2 time number"]
-    """Intercepts and slopes."""
     dual_step: float
 
     @classmethod

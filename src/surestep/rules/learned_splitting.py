@@ -21,11 +21,22 @@ class LearnedSplitState(State):
 
 
 class LearnedSplitting(Rule):
-    """ADMM whose penalty and relaxation were learned, iteration by iteration.
+    """ADMM whose penalty and relaxation were learned, iteration by iteration (unrolled).
 
     The first iterations have numbers of their own, the later ones share the last: from there on it
     is ADMM with a fixed penalty and a relaxation below 2, which converges from wherever it
     stands. A change of the penalty rescales the multiplier. Untrained, it is exactly `ADMM`.
+
+    **Arguments:**
+
+    - `log_penalties`: the logarithms of the penalties, one for each early iteration; learned.
+    - `relaxations`: the same for the relaxations, which are kept between 0.1 and 1.95; learned.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.LearnedSplitting.around(ss.rules.ADMM(penalty=1.0), times=30)
+    ```
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("smooth_prox",)

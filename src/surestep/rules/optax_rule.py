@@ -115,10 +115,25 @@ class OptaxSearch(Rule):
 
 
 def optax_rule(optimizer: str | Optimizer, **options: Number) -> OptaxRule | OptaxSearch:
-    """An Optax optimizer as a rule: `optax_rule("adam", learning_rate=0.01)`.
+    """An Optax optimizer as a rule: a baseline, a teacher or a fallback.
 
-    An optimizer that was made already is taken as it is; a name comes with numbers, and equal
-    names with equal numbers give equal rules.
+    **Arguments:**
+
+    - `optimizer`: the name of one of Optax's optimizers, or an optimizer that was made already. One
+      with a line search becomes a rule that counts what the search evaluates.
+    - `options`: with a name, the optimizer's numbers. Equal names and numbers give equal rules.
+
+    **Returns:** a rule.
+
+    **Raises:** `surestep.errors.ConfigurationError` if there is no such optimizer or option, if an
+    optimizer that was made already comes with options, or if nobody knows how often it evaluates
+    the loss.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.interop.optax_rule("adam", learning_rate=0.01)
+    ```
     """
     if isinstance(optimizer, str):
         return _named(optimizer, tuple(sorted(options.items())))

@@ -17,10 +17,12 @@ LossScale = Literal["log", "log1p"]
 
 
 class Preconditioned(LooksBack):
-    """`x + direction`, mixed coordinate by coordinate from six channels.
+    """The paper's learned rule for training a network: two learned diagonal preconditioners.
+
+    It steps to `x + direction`, mixed coordinate by coordinate from six channels.
 
     - The channels are the gradient's unit vector, the last move's unit vector, each once as it is
-      and once times a learned vector (a diagonal preconditioner), and the last two points.
+      and once times its preconditioner, and the last two points.
     - The four vectors are weighted first, by numbers computed from five features: the logarithms
       of the two norms (`log(1 + .)`), of the loss and of the previous loss, and the scalar
       product of the two unit vectors.
@@ -28,14 +30,27 @@ class Preconditioned(LooksBack):
     At the start the previous point is the start itself. The paper's figure has no biases and
     `log(1 + loss)`; its published result comes from code with biases in every layer and
     `log(loss)`, which is the default here.
+
+    **Arguments:**
+
+    - `weighting`: the network of the weights, from 5 features to 4.
+    - `direction`: the network that mixes, from 6 channels to 1.
+    - `gradient_scaling`: the preconditioner of the gradient's direction (the paper's g).
+    - `momentum_scaling`: the preconditioner of the last move's direction (the paper's m).
+    - `loss_scale`: how losses become features, `log` or `log1p`.
+
+    ```python
+    import jax
+    import surestep as ss
+
+    rule = ss.rules.Preconditioned.create(jax.random.key(0), dimension=20)
+    ```
     """
 
     weighting: Perceptron
     direction: Perceptron
     gradient_scaling: Float[Array, " n"]
-    """The preconditioner of the gradient's direction (the paper's g)."""
     momentum_scaling: Float[Array, " n"]
-    """The preconditioner of the last move's direction (the paper's m)."""
     loss_scale: LossScale = "log"
 
     @classmethod

@@ -1,7 +1,5 @@
 """A start that is predicted from the instance, around any rule."""
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,8 @@ from jaxtyping import Array, Float, Int
 
 from surestep.problem.base import Theta
 from surestep.problem.oracle import Oracle, Vector
-from surestep.rules.base import Need, Rule, State
+from surestep.rules.base import Rule
+from surestep.rules.wrapper import StartsElsewhere
 
 
 def features_of(theta: Theta) -> Float[Array, " feature"]:
@@ -21,18 +20,31 @@ def features_of(theta: Theta) -> Float[Array, " feature"]:
     return ravel_pytree(numbers)[0]
 
 
-class Predicted(Rule):
-    """A rule that begins at a point which is predicted from the instance, affinely.
+class Predicted(StartsElsewhere):
+    """A rule with a warm start that is predicted from the instance, by an affine function.
 
     Where solutions depend on the data in a simple way (the state of a controlled system, the
     weights of a fit), most of the work is done before the first iteration. The prediction is
     `unit * (bias + weights @ features)` away from the problem's start; features are the instance's
-    numbers divided by powers of two, so that all are about as large. Without weights it is one
-    shift for all instances, and zeros give exactly the inner rule. The shifted point is put through
-    the proximal map, so that it meets constraints. A rollout's first loss is the one there.
-    """
+    numbers divided by powers of two, so that all are about as large. Zeros give exactly the inner
+    rule. The shifted point is put through the proximal map, so that it meets constraints.
+    A rollout's first loss is the one there.
 
-    learns_start: ClassVar[bool] = True
+    **Arguments:**
+
+    - `rule`: the inner rule.
+    - `bias`: the shift that all instances share; learned.
+    - `weights`: what every feature adds to it; learned. Without features it is one shift for all.
+    - `exponents`: the powers of two that features are divided by.
+    - `unit`: the size of a shift.
+    - `prox_step`: the step of the proximal map that the start is put through.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Predicted.around(ss.rules.LBFGS(), dimension=20, features=5)
+    ```
+    """
 
     rule: Rule
     bias: Float[Array, " n"]
@@ -40,7 +52,6 @@ class Predicted(Rule):
     exponents: Int[Array, " feature"]
     unit: float = 1.0
     prox_step: float = 1.0
-    """The step of the proximal map that the start is put through."""
 
     @classmethod
     def around(
@@ -56,38 +67,9 @@ class Predicted(Rule):
         exponents = jnp.zeros(features, jnp.int32)
         return cls(rule, jnp.zeros(dimension), none, exponents, unit, prox_step)
 
-    @property
-    def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What the inner rule needs."""
-        return self.rule.needs
-
-    def init(self, oracle: Oracle, x: Vector) -> State:
-        """The inner rule begins at the predicted point."""
-        return self.rule.init(oracle, self.start(oracle, x))
-
     def start(self, oracle: Oracle, x: Vector) -> Vector:
         """The predicted point."""
         shift = self.bias
         if self.exponents.size:
             shift = shift + self.weights @ jnp.ldexp(features_of(oracle.theta), -self.exponents)
         return oracle.prox(x + self.unit * shift, self.prox_step)
-
-    def resume(self, oracle: Oracle, x: Vector) -> State:
-        """The inner rule begins where it is told to: only starts are predicted."""
-        return self.rule.resume(oracle, x)
-
-    def step(self, oracle: Oracle, state: State) -> State:
-        """A step of the inner rule."""
-        return self.rule.step(oracle, state)
-
-    def relocate(self, oracle: Oracle, state: State, x: Vector) -> State:
-        """Move the inner rule."""
-        return self.rule.relocate(oracle, state, x)
-
-    def prepare(self) -> "Predicted":
-        """With the inner rule in its fastest form."""
-        return eqx.tree_at(lambda rule: rule.rule, self, self.rule.prepare())
-
-    def bare(self) -> "Predicted":
-        """With the inner rule as it is trained."""
-        return eqx.tree_at(lambda rule: rule.rule, self, self.rule.bare())

@@ -28,9 +28,10 @@ class ProximalState(State):
 
 
 class Proximal(Rule):
-    """`prox(x + (correction - gradient) / L)`, with a learned correction, for sparse solutions.
+    """The paper's learned rule for the lasso: a proximal gradient step with a learned correction.
 
-    The entries of `x` that are zero and those that are not are treated apart:
+    It steps to `prox(x + (correction - gradient) / L)`. The entries of `x` that are zero and those
+    that are not are treated apart:
 
     - Four directions (the unit vectors of gradient, last move and proximal residual, and the
       product of the first two) are split in two parts each.
@@ -41,9 +42,29 @@ class Proximal(Rule):
       the zero entries, one on the others; the second is multiplied by the norm of the last move.
 
     Where the paper's text and its public code differ, the published results come from the code,
-    whose behaviour is the default; the fields at the end say what the text has. Vectors are
+    whose behaviour is the default; the last four arguments say what the text has. Vectors are
     normalised as a whole and then split, as in the code. At the start the previous point is the
     start itself.
+
+    **Arguments:**
+
+    - `weights`: the network of the weights, from 12 features to 8.
+    - `corrections`: the network of the corrections, from 8 channels to 2.
+    - `step_size`: `1 / L`, for the step and for the proximal map.
+    - `loss_changes`: changes of `log(1 + loss)` (the code) or of the losses themselves (the text).
+    - `third_norm`: the norm of `x - p` (the code) or of `p` (the text), `p` being a proximal step
+      from `x`.
+    - `first_acts_on`: the entries that the first correction acts on: zero in the code, non-zero in
+      the text.
+    - `gradient_of`: the loss whose gradient is taken: its smooth part (the code) or all of it (the
+      text).
+
+    ```python
+    import jax
+    import surestep as ss
+
+    rule = ss.rules.Proximal.create(jax.random.key(0), step_size=0.01)
+    ```
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("weight", "nonnegative")
@@ -51,15 +72,10 @@ class Proximal(Rule):
     weights: LinearChain
     corrections: LinearChain
     step_size: float
-    """`1 / L`, for the step and for the proximal map."""
     loss_changes: Literal["log", "raw"] = eqx.field(static=True, default="log")
-    """Changes of `log(1 + loss)` (the code) or of the losses themselves (the text)."""
     third_norm: Literal["residual", "point"] = eqx.field(static=True, default="residual")
-    """The norm of `x - p` (the code) or of `p` (the text), `p` being a proximal step from `x`."""
     first_acts_on: Literal["zero", "nonzero"] = eqx.field(static=True, default="zero")
-    """The entries that the first correction acts on: zero in the code, non-zero in the text."""
     gradient_of: Literal["smooth", "whole"] = eqx.field(static=True, default="smooth")
-    """The loss whose gradient is taken: its smooth part (the code) or all of it (the text)."""
 
     @classmethod
     def create(cls, key: Array, step_size: float) -> "Proximal":

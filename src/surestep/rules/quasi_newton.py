@@ -3,7 +3,9 @@
 In a metric of its own it is told how the family's losses bend, before it has seen an instance.
 """
 
+import abc
 from collections.abc import Callable
+from typing import Protocol
 
 import equinox as eqx
 import jax
@@ -12,9 +14,6 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.problem.oracle import Vector
 from surestep.rules.base import GradientRule, unit
-
-Metric = Callable[[Vector], Vector]
-"""A symmetric matrix times a vector: what the estimate of the inverse Hessian begins with."""
 
 
 class Pairs(eqx.Module):
@@ -28,39 +27,94 @@ class Pairs(eqx.Module):
     gradient: Vector
 
 
-class QuasiNewton(GradientRule):
-    """L-BFGS's direction (the two-loop recursion), taken as far as it says.
+class _Limited(Protocol):
+    """The numbers that every quasi-Newton rule has as fields, in an order of its own."""
 
-    Near a minimum the full step is the right one; farther away it is cut to `longest` times the
-    last move. The first step is `first` along the negative gradient's direction. Not monotone: it
-    is meant as the base of learned rules and inside safeguards; `LBFGS` has a line search.
+    @property
+    def first(self) -> float: ...
+    @property
+    def longest(self) -> float: ...
+    @property
+    def memory_size(self) -> int: ...
+    def metric(self, vector: Vector) -> Vector: ...
+
+
+class AbstractQuasiNewton(GradientRule):
+    """L-BFGS's direction (the two-loop recursion) in a metric, taken as far as it says.
+
+    The metric takes the place of the multiple of the identity that L-BFGS begins its estimate of
+    the inverse Hessian with. Near a minimum the full step is the right one; farther away it is cut
+    to `longest` times the last move, and the first step to `first`. Subclasses have these numbers
+    and `memory_size`, how many pairs are kept, as fields.
+    """
+
+    @abc.abstractmethod
+    def metric(self, vector: Vector) -> Vector:
+        """The metric, a symmetric matrix, times a vector."""
+
+    def remember(self: _Limited, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
+        """No pairs yet."""
+        return _no_pairs(self.memory_size, x, gradient)
+
+    def update(
+        self: _Limited, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
+    ) -> tuple[Vector, Pairs]:
+        """Along the direction from the metric and the pairs so far, as far as is allowed."""
+        pairs = _with_pair(memory, x, gradient)
+        direction = _direction(pairs, gradient, self.metric)
+        length, last = unit(direction)[1], unit(x - memory.x)[1]
+        allowed = jnp.where(jnp.any(pairs.used), self.longest * last, self.first)
+        shortened = jnp.minimum(1.0, allowed / jnp.where(length > 0, length, 1.0))
+        return x + shortened * direction, pairs
+
+
+class QuasiNewton(AbstractQuasiNewton):
+    """L-BFGS without a line search: one gradient an iteration, and differentiable.
+
+    The full step is taken, cut where it is too long. Not monotone: it is meant as the base of
+    learned rules and inside safeguards; `LBFGS` has a line search.
+
+    **Arguments:**
+
+    - `first`: the longest first step.
+    - `longest`: how many times the last move a step may be.
+    - `memory_size`: how many pairs of moves and gradient changes are kept.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.QuasiNewton(first=0.1)
+    ```
     """
 
     first: float = 1.0
     longest: float = 10.0
     memory_size: int = 10
 
-    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
-        """No pairs yet."""
-        return no_pairs(self.memory_size, x, gradient)
-
-    def update(
-        self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
-    ) -> tuple[Vector, Pairs]:
-        """The direction from the pairs so far."""
-        return quasi_newton_step(
-            x, gradient, memory, self.first, self.longest, lambda vector: vector
-        )
+    def metric(self, vector: Vector) -> Vector:
+        """The identity."""
+        return vector
 
 
-class MetricQuasiNewton(GradientRule):
-    """L-BFGS's direction in a learned metric, taken as far as it says.
+class MetricQuasiNewton(AbstractQuasiNewton):
+    """L-BFGS without a line search whose first estimate of the inverse Hessian is learned.
 
-    The metric is `exp(2 log_size) * root root'` (of a vector: its squares on the diagonal), and
-    takes the place of the multiple of the identity that L-BFGS begins its estimate of the inverse
-    Hessian with. With the inverse of the family's mean Hessian, the first step is close to a
-    Newton step already. Steps are cut to `longest` times the last move, the first one to `first`.
-    Not monotone: it is meant to be used inside safeguards.
+    That metric is `exp(2 log_size) * root root'` (of a vector: its squares on the diagonal). With
+    the inverse of the family's mean Hessian, the first step is close to a Newton step already. Not
+    monotone: it is meant to be used inside safeguards.
+
+    **Arguments:**
+
+    - `root`: a root of the metric, a matrix or the diagonal of one; learned.
+    - `log_size`: the logarithm of the root's size; learned.
+    - `first`, `longest`, `memory_size`: as for `QuasiNewton`.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    rule = ss.rules.MetricQuasiNewton.of(root=jnp.eye(20))
+    ```
     """
 
     root: Float[Array, "n n"] | Float[Array, " n"]
@@ -74,44 +128,30 @@ class MetricQuasiNewton(GradientRule):
         cls, root: Float[Array, "n n"] | Float[Array, " n"], first: float = 1e6
     ) -> "MetricQuasiNewton":
         """The metric `root root'`; `first` is the longest first step."""
-        size = jnp.max(jnp.abs(root))
-        return cls(root / size, jnp.log(size), first)
-
-    def remember(self, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
-        """No pairs yet."""
-        return no_pairs(self.memory_size, x, gradient)
-
-    def update(
-        self, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
-    ) -> tuple[Vector, Pairs]:
-        """The direction from the metric and the pairs so far."""
-        return quasi_newton_step(x, gradient, memory, self.first, self.longest, self.metric)
+        return cls(*without_size(root), first)
 
     def metric(self, vector: Vector) -> Vector:
-        """The metric times a vector."""
+        """`root root'` with its size, times a vector."""
         scale = jnp.exp(2 * self.log_size)
         if self.root.ndim == 1:
             return scale * self.root**2 * vector
         return scale * (self.root @ (self.root.T @ vector))
 
 
-def no_pairs(size: int, x: Vector, gradient: Vector) -> Pairs:
+def without_size(root: Float[Array, "..."]) -> tuple[Float[Array, "..."], Scalar]:
+    """A metric's root with a largest entry of 1, and the logarithm of what it was divided by.
+
+    So training can change the size of all steps by one number.
+    """
+    size = jnp.max(jnp.abs(root))
+    return root / size, jnp.log(size)
+
+
+def _no_pairs(size: int, x: Vector, gradient: Vector) -> Pairs:
     """The memory at a start."""
     none = jnp.zeros((size, x.size), x.dtype)
     used = jnp.zeros(size, bool)
     return Pairs(none, none, used, jnp.zeros((), jnp.int32), x, gradient)
-
-
-def quasi_newton_step(
-    x: Vector, gradient: Vector, memory: Pairs, first: float, longest: float, metric: Metric
-) -> tuple[Vector, Pairs]:
-    """The next point, along the direction as far as is allowed."""
-    pairs = _with_pair(memory, x, gradient)
-    direction = _direction(pairs, gradient, metric)
-    length, last = unit(direction)[1], unit(x - memory.x)[1]
-    allowed = jnp.where(jnp.any(pairs.used), longest * last, first)
-    shortened = jnp.minimum(1.0, allowed / jnp.where(length > 0, length, 1.0))
-    return x + shortened * direction, pairs
 
 
 def _with_pair(memory: Pairs, x: Vector, gradient: Vector) -> Pairs:
@@ -135,7 +175,7 @@ def _with_pair(memory: Pairs, x: Vector, gradient: Vector) -> Pairs:
     )
 
 
-def _direction(pairs: Pairs, gradient: Vector, metric: Metric) -> Vector:
+def _direction(pairs: Pairs, gradient: Vector, metric: Callable[[Vector], Vector]) -> Vector:
     """The two-loop recursion: minus the estimated inverse Hessian times the gradient."""
     size = pairs.used.shape[0]
     newest_first = (pairs.next - 1 - jnp.arange(size)) % size

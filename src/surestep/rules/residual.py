@@ -24,7 +24,7 @@ class ResidualMemory(eqx.Module):
 
 
 class Residual(GradientRule):
-    """The step of a classical rule, stretched and bent by what was learned.
+    """A learned correction of a classical gradient rule: untrained, it is exactly that rule.
 
     - Every coordinate of the classical step is multiplied by a gain of its own and a common one.
     - Two directions join it, the gradient's and the last move's, as long as the classical step
@@ -33,6 +33,19 @@ class Residual(GradientRule):
       gradient's norm, of the last move's norm, of the loss, of the previous loss and of the time.
 
     Gains begin at 1 and weights at 0, so no imitation is needed before training.
+
+    **Arguments:**
+
+    - `base`: the classical rule, one that needs a gradient an iteration.
+    - `log_gains`: the logarithms of the coordinates' gains; learned.
+    - `gate`: the network of the common gain and the two weights; learned.
+
+    ```python
+    import jax
+    import surestep as ss
+
+    rule = ss.rules.Residual.around(ss.rules.Adam(0.01), dimension=20, key=jax.random.key(0))
+    ```
     """
 
     base: GradientRule

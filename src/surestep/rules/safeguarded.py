@@ -1,7 +1,7 @@
 """Safeguards as part of the rule, so that a certificate covers them."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +17,15 @@ _LONGEST_BURST = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class SafeguardSettings:
-    """When a guarded rule gives way to its fallback."""
+    """When a guarded rule gives way to its fallback: the numbers of `Safeguarded`.
+
+    ```python
+    import surestep as ss
+
+    guard = ss.rules.SafeguardSettings(factor=10.0, patience=15)
+    rule = guard.around(ss.rules.QuasiNewton(), fallback=ss.rules.GradientDescent(0.01))
+    ```
+    """
 
     factor: float = 100.0
     """How many times the best loss the current one may be."""
@@ -78,8 +86,22 @@ class SafeguardedState(State):
     watch: Watch
 
 
+class _Turn(NamedTuple):
+    """Whose turn it is in this iteration, and why."""
+
+    wrong: Bool[Array, ""]
+    """Whether the rule has blown up or stalled."""
+    stalled: Bool[Array, ""]
+    classical: Bool[Array, ""]
+    """Whether the fallback makes the step."""
+    remaining: Int[Array, ""]
+    """Classical steps after this one."""
+    over: Bool[Array, ""]
+    """Whether this is the last classical step before the rule is trusted again."""
+
+
 class Safeguarded(Rule):
-    """A rule that returns its best point, and goes back to it when something is wrong.
+    """A rule inside a safeguard: it returns its best point, and goes back to it when it must.
 
     Something is wrong if the loss is not finite, exceeds `factor` times the best one, or has not
     decreased by the share `decrease` for `patience` iterations. Then the fallback takes a step
@@ -101,6 +123,20 @@ class Safeguarded(Rule):
       and fallback are gradient rules, an iteration is one gradient in any case.
 
     Training sees the rule alone (`bare`); the hyper is the rule's.
+
+    **Arguments:**
+
+    - `rule`: the rule that is guarded.
+    - `fallback`: a classical rule with nothing to learn.
+    - `factor`: how many times the best loss the current one may be.
+    - `patience`: iterations without a sufficient decrease that are allowed.
+    - `decrease`: the share by which a loss must fall to count as a sufficient decrease.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Safeguarded(ss.rules.QuasiNewton(), fallback=ss.rules.GradientDescent(0.01))
+    ```
     """
 
     rule: Rule
@@ -130,13 +166,7 @@ class Safeguarded(Rule):
 
     def prepare(self) -> "Safeguarded":
         """With both rules in their fastest form."""
-        return Safeguarded(
-            self.rule.prepare(),
-            self.fallback.prepare(),
-            self.factor,
-            self.patience,
-            self.decrease,
-        )
+        return dataclasses.replace(self, rule=self.rule.prepare(), fallback=self.fallback.prepare())
 
     def bare(self) -> Rule:
         """The rule without its safeguard."""
@@ -166,18 +196,13 @@ class Safeguarded(Rule):
     def step(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
         """A step of the rule, or one of the fallback from the best point."""
         nonnegative = oracle.problem.nonnegative
-        blown, stalled = self._verdict(state, nonnegative)
-        wrong = blown | stalled
-        burst = jnp.where(stalled, state.watch.burst, 1)
-        classical = wrong | (state.watch.remaining > 0)
-        remaining = jnp.where(wrong, burst, state.watch.remaining) - classical
-        over = classical & (remaining == 0)
+        turn = self._turn(state, nonnegative)
         simple = _simple(self.rule, self.fallback, state.rule)
         move = self._one_gradient if simple else self._whole_steps
-        seen, rule, fallback, gradient = move(oracle, state, wrong, classical, over)
+        seen, rule, fallback, gradient = move(oracle, state, turn)
         # Minus infinity is no loss either.
         value = jnp.where(jnp.isfinite(seen.value), seen.value, jnp.inf)
-        watch = self._watch(state.watch, value, wrong, stalled, remaining, over, nonnegative)
+        watch = self._watch(state.watch, value, turn, nonnegative)
         better = value < state.value
 
         def pick(new: Any, old: Any) -> Any:
@@ -192,28 +217,20 @@ class Safeguarded(Rule):
             watch,
         )
 
-    def _verdict(
-        self, state: SafeguardedState, nonnegative: bool
-    ) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-        """Whether the rule has blown up, and whether it has stalled instead."""
+    def _turn(self, state: SafeguardedState, nonnegative: bool) -> _Turn:
         watch, value = state.watch, state.rule.value
         most = self.factor * watch.best
         if not nonnegative:
             most = watch.best + self.factor * (watch.zero - watch.best)
         blown = ~jnp.isfinite(value) | (value > most)
         stalled = (watch.since >= self.patience) & (watch.remaining == 0) & ~blown
-        return blown, stalled
+        wrong = blown | stalled
+        burst = jnp.where(stalled, watch.burst, 1)
+        classical = wrong | (watch.remaining > 0)
+        remaining = jnp.where(wrong, burst, watch.remaining) - classical
+        return _Turn(wrong, stalled, classical, remaining, over=classical & (remaining == 0))
 
-    def _watch(
-        self,
-        watch: Watch,
-        value: Scalar,
-        wrong: Bool[Array, ""],
-        stalled: Bool[Array, ""],
-        remaining: Int[Array, ""],
-        over: Bool[Array, ""],
-        nonnegative: bool,
-    ) -> Watch:
+    def _watch(self, watch: Watch, value: Scalar, turn: _Turn, nonnegative: bool) -> Watch:
         best = jnp.where(value < watch.best, value, watch.best)
         wanted = (1 - self.decrease) * watch.mark
         if not nonnegative:
@@ -223,43 +240,35 @@ class Safeguarded(Rule):
         longer = jnp.minimum(2 * watch.burst, _LONGEST_BURST)
         return Watch(
             best=best,
-            mark=jnp.where(decreased | over, best, watch.mark),
-            since=jnp.where(decreased | over | wrong, 0, watch.since + 1).astype(jnp.int32),
-            remaining=remaining.astype(jnp.int32),
-            burst=jnp.where(stalled, longer, watch.burst).astype(jnp.int32),
+            mark=jnp.where(decreased | turn.over, best, watch.mark),
+            since=jnp.where(decreased | turn.over | turn.wrong, 0, watch.since + 1).astype(
+                jnp.int32
+            ),
+            remaining=turn.remaining.astype(jnp.int32),
+            burst=jnp.where(turn.stalled, longer, watch.burst).astype(jnp.int32),
             zero=watch.zero,
         )
 
     def _one_gradient(
-        self,
-        oracle: Oracle,
-        state: SafeguardedState,
-        wrong: Bool[Array, ""],
-        classical: Bool[Array, ""],
-        over: Bool[Array, ""],
+        self, oracle: Oracle, state: SafeguardedState, turn: _Turn
     ) -> tuple[GradientState, GradientState, PyTree[Any], Vector]:
         """Both rules propose from what is known already; the one point chosen is evaluated."""
         rule: Any = self.rule
         fallback: Any = self.fallback
         now: Any = state.rule
         at_best = (state.x, state.value, state.best)
-        point = _choose(wrong, at_best, (now.x, now.value, now.gradient))
-        memory = _choose(wrong, fallback.remember(*at_best), state.fallback)
+        point = _choose(turn.wrong, at_best, (now.x, now.value, now.gradient))
+        memory = _choose(turn.wrong, fallback.remember(*at_best), state.fallback)
         careful, memory = fallback.update(*point, memory)
         bold, rule_memory = rule.update(now.x, now.value, now.gradient, now.memory)
-        x = jnp.where(classical, careful, bold)
+        x = jnp.where(turn.classical, careful, bold)
         value, gradient = oracle.value_and_gradient(x)
-        rule_memory = _choose(over, rule.remember(x, value, gradient), rule_memory)
+        rule_memory = _choose(turn.over, rule.remember(x, value, gradient), rule_memory)
         seen = GradientState(x, value, gradient, rule_memory)
         return seen, seen, memory, gradient
 
     def _whole_steps(
-        self,
-        oracle: Oracle,
-        state: SafeguardedState,
-        wrong: Bool[Array, ""],
-        classical: Bool[Array, ""],
-        over: Bool[Array, ""],
+        self, oracle: Oracle, state: SafeguardedState, turn: _Turn
     ) -> tuple[State, State, PyTree[Any], PyTree[Any]]:
         """One of the rules makes its step; what it evaluates is counted, and nothing else."""
         fallback = self.fallback
@@ -287,7 +296,7 @@ class Safeguarded(Rule):
 
             return lambda: asked(step)
 
-        which = jnp.where(classical, 1 + 2 * wrong + over, 0)
+        which = jnp.where(turn.classical, 1 + 2 * turn.wrong + turn.over, 0)
         branches = [
             bold,
             *(careful(begin, end) for begin in (False, True) for end in (False, True)),

@@ -1,11 +1,14 @@
 """A learned metric around any rule: one scale for each coordinate."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.problem.oracle import Oracle, Parts, Vector
-from surestep.rules.base import Need, Rule, State
+from surestep.rules.base import Rule, State
+from surestep.rules.wrapper import Wrapper
 
 
 class ScaledState(State):
@@ -16,8 +19,8 @@ class ScaledState(State):
     inner: State
 
 
-class Scaled(Rule):
-    """A rule in coordinates of its own, `x = exp(log_scales) * y`.
+class Scaled(Wrapper):
+    """A rule in a learned diagonal metric: its coordinates are `y`, with `x = exp(log_scales) * y`.
 
     Scales of 1 give exactly the inner rule. Other scales make it the same rule in another metric:
     conjugate gradients become preconditioned ones, and a proximal rule takes one step size for
@@ -25,7 +28,21 @@ class Scaled(Rule):
 
     Learn the scales with pieces as long as the horizon: the inner rule's memory is in scaled
     coordinates, so a piece that begins later would see another scale as another point.
+
+    **Arguments:**
+
+    - `rule`: the inner rule.
+    - `log_scales`: the logarithms of the scales, one for each coordinate; learned.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.Scaled.around(ss.rules.ConjugateGradients(), dimension=20)
+    ```
     """
+
+    learns_start: ClassVar[bool] = True
+    """The inner rule's state is in coordinates that are learned."""
 
     rule: Rule
     log_scales: Float[Array, " n"]
@@ -35,46 +52,28 @@ class Scaled(Rule):
         """The rule as it is: all scales are 1."""
         return cls(rule, jnp.zeros(dimension))
 
-    @property
-    def needs(self) -> tuple[Need, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What the inner rule needs."""
-        return self.rule.needs
-
-    @property
-    def learns_start(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The inner rule's state is in coordinates that are learned."""
-        return True
-
     def init(self, oracle: Oracle, x: Vector) -> ScaledState:
         """The inner rule begins at the same point."""
-        scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
-        return self._seen(scaled, self.rule.init(scaled, x / scaled.scales))
+        scaled = self._scaled(oracle)
+        return scaled.seen(self.rule.init(scaled, x / scaled.scales))
 
     def resume(self, oracle: Oracle, x: Vector) -> ScaledState:
         """The inner rule begins at the same point."""
-        scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
-        return self._seen(scaled, self.rule.resume(scaled, x / scaled.scales))
+        scaled = self._scaled(oracle)
+        return scaled.seen(self.rule.resume(scaled, x / scaled.scales))
 
     def step(self, oracle: Oracle, state: ScaledState) -> ScaledState:
         """A step of the inner rule."""
-        scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
-        return self._seen(scaled, self.rule.step(scaled, state.inner))
+        scaled = self._scaled(oracle)
+        return scaled.seen(self.rule.step(scaled, state.inner))
 
     def relocate(self, oracle: Oracle, state: ScaledState, x: Vector) -> ScaledState:
         """Move the inner rule."""
-        scaled = ScaledOracle(oracle, jnp.exp(self.log_scales))
-        return self._seen(scaled, self.rule.relocate(scaled, state.inner, x / scaled.scales))
+        scaled = self._scaled(oracle)
+        return scaled.seen(self.rule.relocate(scaled, state.inner, x / scaled.scales))
 
-    def prepare(self) -> "Scaled":
-        """With the inner rule in its fastest form."""
-        return Scaled(self.rule.prepare(), self.log_scales)
-
-    def bare(self) -> "Scaled":
-        """With the inner rule as it is trained."""
-        return Scaled(self.rule.bare(), self.log_scales)
-
-    def _seen(self, oracle: "ScaledOracle", inner: State) -> ScaledState:
-        return ScaledState(oracle.scales * inner.x, inner.value, inner)
+    def _scaled(self, oracle: Oracle) -> "ScaledOracle":
+        return ScaledOracle(oracle, jnp.exp(self.log_scales))
 
 
 class ScaledOracle(Oracle):
@@ -84,6 +83,10 @@ class ScaledOracle(Oracle):
         self.oracle, self.scales = oracle, scales
         self.problem, self.theta, self.through = oracle.problem, oracle.theta, oracle.through
         self.start, self.unravel = oracle.start / scales, oracle.unravel
+
+    def seen(self, inner: State) -> ScaledState:
+        """The inner rule's state, and its point in the problem's coordinates."""
+        return ScaledState(self.scales * inner.x, inner.value, inner)
 
     def fresh(self) -> "ScaledOracle":
         """Another one around a fresh oracle."""

@@ -18,12 +18,23 @@ class SplitState(State):
 
 
 class ADMM(Rule):
-    """The alternating direction method of multipliers, over-relaxed (Boyd et al., section 3.4.3).
+    """ADMM: the alternating direction method of multipliers, over-relaxed (Boyd et al., 3.4.3).
 
     Its point is that of the non-smooth part: on the lasso, the sparse one. It starts with that
     part in the problem's start and the multiplier at 0. One proximal map of the smooth part an
-    iteration, counted as a gradient. It converges for every penalty and relaxations below 2; the
-    penalty decides how fast.
+    iteration, counted as a gradient. It converges for every penalty and relaxations below 2.
+
+    **Arguments:**
+
+    - `penalty`: how much the distance of the two points costs (the literature's rho), which decides
+      how fast it is; a number, or a scalar array if it is to be learned.
+    - `relaxation`: how far beyond the smooth part's point to go: 1 for not at all, below 2.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.ADMM(penalty=1.0)
+    ```
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("smooth_prox",)
@@ -56,17 +67,27 @@ class SaddleState(State):
 
 
 class PrimalDual(Rule):
-    """The primal-dual method of Chambolle and Pock, with the smooth part taken by its gradient.
+    """The primal-dual hybrid gradient method of Chambolle and Pock, in the form of Condat and Vũ.
 
-    The form of Condat and Vũ, with the step sizes that the problem's `primal_step` allows; it
-    starts with the multiplier at 0. An iteration takes the linear products of one gradient and is
-    counted as one. What `primal_step` and the proximal map cost besides shows in the time.
+    The smooth part is taken by its gradient, with the step sizes that the problem's `primal_step`
+    allows; it starts with the multiplier at 0. An iteration takes the linear products of one
+    gradient and is counted as one. What `primal_step` and the proximal map cost besides shows in
+    the time.
+
+    **Arguments:**
+
+    - `dual_step`: the step of the multipliers, as a multiple of their size on the instance.
+
+    ```python
+    import surestep as ss
+
+    rule = ss.rules.PrimalDual(dual_step=10.0)
+    ```
     """
 
     needs: ClassVar[tuple[Need, ...]] = ("dual",)
 
     dual_step: float | Float[Array, ""]
-    """The step of the multipliers, as a multiple of their size on the instance."""
 
     def init(self, oracle: Oracle, x: Vector) -> SaddleState:
         """No multiplier yet."""

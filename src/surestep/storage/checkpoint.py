@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import time
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -37,6 +38,35 @@ class NoCheckpoint:
 
     def save(self, tree: Any) -> None:
         """Nothing is kept."""
+
+
+class Saving:
+    """Leaves states at a checkpoint, so rarely that it costs little, however large they are."""
+
+    shortest_wait = 10.0
+    """Seconds of work that an interruption may cost."""
+    largest_share = 0.05
+    """The share of the time that saving may take."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.wait, self.saved = self.shortest_wait, time.monotonic()
+
+    def now(self, tree: Any) -> None:
+        """Leave the state."""
+        began = time.monotonic()
+        self.checkpoint.save(tree)
+        self.saved = time.monotonic()
+        self.wait = max(self.shortest_wait, (self.saved - began) / self.largest_share)
+
+    def now_and_then(self, tree: Any) -> None:
+        """Leave the state if that was done long enough ago."""
+        if self.is_due():
+            self.now(tree)
+
+    def is_due(self) -> bool:
+        """Whether the last state was left long enough ago."""
+        return time.monotonic() - self.saved > self.wait
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,13 +18,14 @@ from jaxtyping import Array, Float, Scalar
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.base.progress import Reporter, Silence
-from surestep.problem.base import Problem, Theta, count, instance
+from surestep.problem.base import Problem, Theta, instance
 from surestep.problem.datasets import PriorSet
 from surestep.problem.draw import working_precision
 from surestep.problem.oracle import Evaluations, Oracle
 from surestep.rollout.loop import Progress, in_step
 from surestep.rules.base import Rule, hyper_of, require_fit, with_hyper
 from surestep.storage.run_folder import axes
+from surestep.train.pieces import Draws, draw_restarts, is_usable, only_if
 from surestep.train.task import Task
 from surestep.train.trajectory import Trajectory, continue_or_restart, start_trajectory
 
@@ -153,34 +154,30 @@ def _train(
     horizon: int,
     length: int,
 ) -> tuple[_Learning, Scalar]:
-    key_index, key_restart = jax.random.split(key)
-    indices = jax.random.randint(key_index, (length,), 0, count(thetas))
-    restarts = jax.random.bernoulli(key_restart, min(1.0, settings.length / horizon), (length,))
+    draws = draw_restarts(jax.random.split(key), thetas, settings.length, horizon, (length,))
     optimizer = _optimizer(settings)
 
-    def step(learning: _Learning, draw: tuple[Array, Array]) -> tuple[_Learning, Scalar]:
-        index, restart = draw
-
+    def step(learning: _Learning, draw: Draws) -> tuple[_Learning, Scalar]:
         def objective(hyper: Array) -> tuple[Scalar, _Lesson]:
             return _piece(with_hyper(rule, hyper), teacher, problem, thetas, learning, settings)
 
         (distance, lesson), gradient = jax.value_and_grad(objective, has_aux=True)(learning.hyper)
-        usable = jnp.isfinite(distance) & jnp.all(jnp.isfinite(gradient))
+        usable = is_usable(distance, gradient)
         change: Any
         change, optimizer_state = optimizer.update(gradient, learning.optimizer)
-        trained = (learning.hyper + change, optimizer_state)
-        untrained = (learning.hyper, learning.optimizer)
-        hyper, optimizer_state = jax.tree.map(
-            lambda new, old: jnp.where(usable, new, old), trained, untrained
+        hyper, optimizer_state = only_if(
+            usable,
+            (learning.hyper + change, optimizer_state),
+            (learning.hyper, learning.optimizer),
         )
         lesson = continue_or_restart(
             lesson,
-            restart | ~usable,
-            lambda: _lesson(with_hyper(rule, hyper), teacher, problem, thetas, index),
+            draw.over | ~usable,
+            lambda: _lesson(with_hyper(rule, hyper), teacher, problem, thetas, draw.following),
         )
         return _Learning(hyper, optimizer_state, lesson), distance
 
-    learning, distances = jax.lax.scan(step, learning, (indices, restarts))
+    learning, distances = jax.lax.scan(step, learning, draws)
     return learning, jnp.mean(distances)
 
 

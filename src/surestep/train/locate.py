@@ -8,7 +8,6 @@ is kept instead, training also returns to it, with half the learning rate, once 
 """
 
 import dataclasses
-import time
 from typing import Literal
 
 import equinox as eqx
@@ -17,17 +16,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from surestep.base.errors import ConfigurationError, InfeasibleError
-from surestep.base.keys import named_key
 from surestep.base.progress import Reporter, Silence
 from surestep.problem.datasets import PriorSet, ValidationSet
 from surestep.problem.draw import working_precision
 from surestep.rules.base import Rule, with_hyper
-from surestep.storage.checkpoint import Checkpoint, NoCheckpoint
+from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
 from surestep.storage.run_folder import axes
+from surestep.train.checked import CheckedTraining, counts_of
 from surestep.train.constraint import SuccessEstimate
 from surestep.train.steps import SPOILED, Pupil, Restarts, enrol_compiled, merit, train_compiled
 from surestep.train.task import Task
-from surestep.train.trajectory import Material
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,52 +122,47 @@ def locate(
     """Train a rule from its own hyper on; raise `InfeasibleError` if it never gets inside."""
     settings.validate(task.horizon)
     checkpoint, report = checkpoint or NoCheckpoint(), report or Silence()
-    ends = _chunk_ends(settings)
+    training = CheckedTraining("locate", task, rule, prior_set, validation_set, seed)
+    ends, checks = _chunk_ends(settings), _check_ends(settings)
     with working_precision(task.problem):
-        material = task.material(prior_set)
-        learning = _begin(rule, task, material, settings, seed)
+        learning = _begin(training, settings)
         learning = checkpoint.load(learning) or learning
-        saved = time.monotonic()
+        saving = Saving(checkpoint)
         done = int(learning.steps)
-        estimate = _last_check(task, learning)
-        checks = _check_ends(settings)
-
-        def check(learning: _Learning) -> tuple[_Learning, SuccessEstimate]:
-            current = with_hyper(rule, learning.pupil.hyper)
-            name = (seed, "locate", int(learning.steps))
-            estimate = task.success(current, validation_set, *name)
-            measured = estimate.inside and settings.keep == "best"
-            found = merit(task, current, prior_set) if measured else 0.0
-            changed = _after_check(learning, rule, task, material, estimate, found, settings, seed)
-            return changed, estimate
-
+        estimate = next(reversed(_checks(training, learning)), None)
         with report.stage("locate", settings.steps, "steps", done) as bar:
             if done == 0 and 0 in checks:
-                learning, estimate = check(learning)
-            for end in ends[np.searchsorted(ends, done, side="right") :]:
-                key = named_key(seed, "locate", int(end))
-                chunk = int(np.searchsorted(ends, end))
-                rates = learning.slowed * settings.rates(done, int(end) - done)
-                pupil, mean, skipped = train_compiled(
-                    learning.pupil, rule, task.problem, material, key, rates,
-                    settings.length_at(done), task.horizon, settings.restarts,
-                )  # fmt: skip
-                learning = dataclasses.replace(
-                    learning,
-                    pupil=pupil,
-                    steps=jnp.asarray(int(end), jnp.int32),
-                    skipped=learning.skipped + skipped,
-                    objectives=learning.objectives.at[chunk].set(mean),
-                )
-                checked = int(end) in checks
-                if checked:
-                    learning, estimate = check(learning)
-                if checked or time.monotonic() - saved > 10:
-                    checkpoint.save(learning)
-                    saved = time.monotonic()
-                bar.advance(int(end) - done, _note(task, float(mean), estimate))
-                done = int(end)
-        return _finish(learning, task, settings)
+                learning, estimate = _check(learning, training, settings)
+            for end in ends[np.searchsorted(ends, done, side="right") :].tolist():
+                learning = _advance(learning, training, settings, done, end)
+                if end in checks:
+                    learning, estimate = _check(learning, training, settings)
+                    saving.now(learning)
+                else:
+                    saving.now_and_then(learning)
+                objective = float(learning.objectives[np.searchsorted(ends, end)])
+                bar.advance(end - done, _note(task, objective, estimate))
+                done = end
+        return _finish(learning, training, settings)
+
+
+def _advance(
+    learning: _Learning, training: CheckedTraining, settings: LocateSettings, done: int, end: int
+) -> _Learning:
+    """The training steps of one chunk."""
+    task, chunk = training.task, int(np.searchsorted(_chunk_ends(settings), end))
+    rates = learning.slowed * settings.rates(done, end - done)
+    pupil, mean, skipped = train_compiled(
+        learning.pupil, training.rule, task.problem, training.material, training.key(end), rates,
+        settings.length_at(done), task.horizon, settings.restarts,
+    )  # fmt: skip
+    return dataclasses.replace(
+        learning,
+        pupil=pupil,
+        steps=jnp.asarray(end, jnp.int32),
+        skipped=learning.skipped + skipped,
+        objectives=learning.objectives.at[chunk].set(mean),
+    )
 
 
 def _note(task: Task, objective: float, estimate: SuccessEstimate | None) -> str:
@@ -193,10 +186,8 @@ def _check_ends(settings: LocateSettings) -> list[int]:
     return sorted({*range(first, settings.steps, settings.check_every), settings.steps})
 
 
-def _begin(
-    rule: Rule, task: Task, material: Material, settings: LocateSettings, seed: int
-) -> _Learning:
-    pupil = enrol_compiled(rule, task.problem, material, named_key(seed, "locate", "first"))
+def _begin(training: CheckedTraining, settings: LocateSettings) -> _Learning:
+    pupil = _enrolled(training, training.rule, "first")
     return _Learning(
         pupil=pupil,
         inside=pupil,
@@ -211,20 +202,33 @@ def _begin(
     )
 
 
+def _enrolled(training: CheckedTraining, rule: Rule, *name: str | int) -> Pupil:
+    return enrol_compiled(rule, training.task.problem, training.material, training.key(*name))
+
+
+def _check(
+    learning: _Learning, training: CheckedTraining, settings: LocateSettings
+) -> tuple[_Learning, SuccessEstimate]:
+    """Estimate the success probability, and decide from where training goes on."""
+    steps, hyper = int(learning.steps), learning.pupil.hyper
+    estimate = training.success(hyper, steps)
+    found = 0.0
+    if estimate.inside and settings.keep == "best":
+        found = merit(training.task, with_hyper(training.rule, hyper), training.prior_set)
+    number = _check_ends(settings).index(steps)
+    checks = learning.checks.at[number].set(counts_of(estimate))
+    learning = dataclasses.replace(learning, checks=checks)
+    return _after_check(learning, training, settings, estimate, found), estimate
+
+
 def _after_check(
     learning: _Learning,
-    rule: Rule,
-    task: Task,
-    material: Material,
+    training: CheckedTraining,
+    settings: LocateSettings,
     estimate: SuccessEstimate,
     found: float,
-    settings: LocateSettings,
-    seed: int,
 ) -> _Learning:
     """Remember a point that is inside; leave one that has gone outside again."""
-    number = _check_ends(settings).index(int(learning.steps))
-    counts = jnp.asarray([estimate.successes, estimate.trials], jnp.int32)
-    learning = dataclasses.replace(learning, checks=learning.checks.at[number].set(counts))
     spoiled = False
     if estimate.inside:
         worse = settings.keep == "best" and found >= float(learning.best)
@@ -236,39 +240,31 @@ def _after_check(
             learning,
             inside=learning.pupil,
             met=jnp.ones((), bool),
-            kept=jnp.asarray(number, jnp.int32),
+            kept=jnp.asarray(_check_ends(settings).index(int(learning.steps)), jnp.int32),
             best=jnp.asarray(found, learning.best.dtype),
         )
     if not bool(learning.met):
         return learning
-    key = named_key(seed, "locate", "return", int(learning.steps))
-    back = with_hyper(rule, learning.inside.hyper)
-    trajectory = enrol_compiled(back, task.problem, material, key).trajectory
+    back = with_hyper(training.rule, learning.inside.hyper)
+    trajectory = _enrolled(training, back, "return", int(learning.steps)).trajectory
     returned = Pupil(learning.inside.hyper, learning.inside.optimizer, trajectory)
     slowed = learning.slowed * (0.5 if spoiled else 1.0)
     return dataclasses.replace(learning, pupil=returned, slowed=slowed)
 
 
-def _checks(task: Task, learning: _Learning) -> list[SuccessEstimate]:
-    return [
-        task.constraint.assess(int(successes), int(trials))
-        for successes, trials in np.asarray(learning.checks)
-        if trials >= 0
-    ]
+def _checks(training: CheckedTraining, learning: _Learning) -> list[SuccessEstimate]:
+    counts = np.asarray(learning.checks)
+    return training.estimates(counts[counts[:, 1] >= 0])
 
 
-def _last_check(task: Task, learning: _Learning) -> SuccessEstimate | None:
-    checks = _checks(task, learning)
-    return checks[-1] if checks else None
-
-
-def _finish(learning: _Learning, task: Task, settings: LocateSettings) -> Located:
-    checks = _checks(task, learning)
+def _finish(learning: _Learning, training: CheckedTraining, settings: LocateSettings) -> Located:
+    checks = _checks(training, learning)
     if not bool(learning.met):
+        constraint = training.task.constraint
         best = max(checks, key=lambda check: check.probability)
         raise InfeasibleError(
             f"training made {settings.steps} steps without a rule that reaches the goal with "
-            f"probability in [{task.constraint.lower}, {task.constraint.upper}]: the best of "
+            f"probability in [{constraint.lower}, {constraint.upper}]: the best of "
             f"{len(checks)} checks was {best}. Train longer (locate.steps), try another seed, or "
             "set a goal that is easier to reach (goal)."
         )

@@ -1,4 +1,4 @@
-"""A population instead of one throw: many rules are trained side by side, the weak are dropped.
+"""A population instead of one throw: many rules are trained as a batch, the weak are dropped.
 
 Training a rule is a lottery: of equal seeds, some end four orders of magnitude better than others.
 So several are imitated and trained in one compiled program, and successive halving decides on the
@@ -37,7 +37,7 @@ class PopulationSettings:
     """How many rules compete, and for how long."""
 
     members: int = 1
-    """Rules that are trained side by side; 1 for no competition."""
+    """Rules that are trained as a batch; 1 for no competition."""
     steps: int = 2_000
     """Training steps of every member in the first round; each round is twice as long."""
     rates: tuple[float, ...] = (1.0,)
@@ -102,7 +102,7 @@ def choose(
     checkpoint: Checkpoint | None = None,
     report: Reporter | None = None,
 ) -> Chosen:
-    """Train the rules side by side, drop the weaker half again and again, return the winner.
+    """Train the rules as a batch, drop the weaker half again and again, return the winner.
 
     All rules have the same structure. Those with a teacher imitate it first.
     """

@@ -5,7 +5,6 @@ the samples; each weighs `exp(-risk)`, its empirical sublevel risk on the prior 
 """
 
 import dataclasses
-import time
 from typing import Self
 
 import equinox as eqx
@@ -15,26 +14,21 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from surestep.base.errors import ConfigurationError, InfeasibleError
-from surestep.base.keys import named_key
 from surestep.base.progress import Bar, Reporter, Silence
 from surestep.bounds import normalised
-from surestep.problem.base import Problem, Theta, count
+from surestep.problem.base import Problem
 from surestep.problem.datasets import PriorSet, ValidationSet
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import reached
 from surestep.rules.base import Rule, hyper_of, with_hyper
-from surestep.storage.checkpoint import Checkpoint, NoCheckpoint
+from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
 from surestep.storage.run_folder import axes
+from surestep.train.checked import CheckedTraining, counts_of
 from surestep.train.constraint import SuccessEstimate
 from surestep.train.langevin import StepSizes, constrained_chain, langevin_move
+from surestep.train.pieces import differentiate_piece, draw_restarts, go_on, random_start
 from surestep.train.task import Task
-from surestep.train.trajectory import (
-    Material,
-    Trajectory,
-    continue_or_restart,
-    start_trajectory,
-    training_gradient,
-)
+from surestep.train.trajectory import Material, Trajectory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,34 +159,27 @@ def sample(
     """
     settings.validate()
     checkpoint, report = checkpoint or NoCheckpoint(), report or Silence()
+    training = CheckedTraining("sample", task, rule, prior_set, validation_set, seed)
     with working_precision(task.problem):
-        sampling = _begin(rule, task, settings, prior_set, validation_set, seed)
+        sampling = _begin(training, settings)
         sampling = checkpoint.load(sampling) or sampling
         done, needed = int(sampling.accepted), settings.moves(int(sampling.kept_at_start))
         with report.stage("sample", needed, "moves", done) as bar:
-            sampling = _walk(
-                sampling, settings, task, rule, prior_set, validation_set, seed, checkpoint, bar
-            )
+            sampling = _walk(sampling, training, settings, Saving(checkpoint), bar)
         done = int(sampling.weighed)
         with report.stage("weigh", settings.samples, "samples", done) as bar:
-            sampling = _weigh(sampling, settings, task, rule, prior_set, checkpoint, bar)
-    return _prior(sampling, task, prior_set)
+            sampling = _weigh(sampling, training, settings, Saving(checkpoint), bar)
+    return _prior(sampling, training)
 
 
-def _begin(
-    rule: Rule,
-    task: Task,
-    settings: SampleSettings,
-    prior_set: PriorSet,
-    validation_set: ValidationSet,
-    seed: int,
-) -> _Sampling:
+def _begin(training: CheckedTraining, settings: SampleSettings) -> _Sampling:
+    rule, prior_set = training.rule, training.prior_set
     hyper = hyper_of(rule)
     zero = jnp.zeros((), jnp.int32)
-    first = jax.random.randint(named_key(seed, "sample", "first"), (), 0, prior_set.size)
-    estimate = task.success(rule, validation_set, seed, "sample", "start")
+    first = _started(rule, training.task.problem, prior_set.thetas, training.key("first"))
+    estimate = training.success(hyper, "start")
     sampling = _Sampling(
-        walker=_Walker(hyper, _started(rule, task.problem, prior_set.thetas, first)),
+        walker=_Walker(hyper, first),
         hypers=jnp.zeros((settings.samples, hyper.size), hyper.dtype),
         counts=jnp.zeros((settings.samples, 2), jnp.int32),
         losses=jnp.zeros((settings.samples, prior_set.size)),
@@ -210,41 +197,33 @@ def _begin(
 def _keep(sampling: _Sampling, hyper: Array, estimate: SuccessEstimate) -> _Sampling:
     """Make a hyper the next sample."""
     number = int(sampling.kept)
-    counts = jnp.asarray([estimate.successes, estimate.trials], jnp.int32)
     return dataclasses.replace(
         sampling,
         hypers=sampling.hypers.at[number].set(hyper),
-        counts=sampling.counts.at[number].set(counts),
+        counts=sampling.counts.at[number].set(counts_of(estimate)),
         kept=sampling.kept + 1,
     )
 
 
-@eqx.filter_jit
-def _started(rule: Rule, problem: Problem, thetas: Theta, index: Array) -> Trajectory:
-    return start_trajectory(rule, problem, thetas, index)
+_started = eqx.filter_jit(random_start)
 
 
 def _walk(
     sampling: _Sampling,
+    training: CheckedTraining,
     settings: SampleSettings,
-    task: Task,
-    rule: Rule,
-    prior_set: PriorSet,
-    validation_set: ValidationSet,
-    seed: int,
-    checkpoint: Checkpoint,
+    saving: Saving,
     bar: Bar,
 ) -> _Sampling:
-    material = task.material(prior_set)
-
     def propose(number: int, walker: _Walker) -> _Walker:
-        key = named_key(seed, "sample", number)
         size = jnp.asarray(settings.step_sizes.at(number))
-        return _propose(walker, rule, task.problem, material, key, size, settings, task.horizon)
+        return _propose(
+            walker, training.rule, training.task.problem, training.material,
+            training.key(number), size, settings, training.task.horizon,
+        )  # fmt: skip
 
     def estimate(number: int, walker: _Walker) -> SuccessEstimate:
-        candidate = with_hyper(rule, walker.hyper)
-        return task.success(candidate, validation_set, seed, "sample", number)
+        return training.success(walker.hyper, number)
 
     if int(sampling.kept) == settings.samples:
         return sampling
@@ -258,7 +237,6 @@ def _walk(
         feasible=bool(sampling.feasible),
         number=int(sampling.proposals),
     )
-    saved = time.monotonic()
     for move in chain:
         # Moves on the way into the constraint are no samples of the constrained distribution.
         counted = int(move.accepted and move.estimate.inside)
@@ -279,7 +257,7 @@ def _walk(
             f"accepted {accepted}/{proposals}, success {move.estimate.probability:.3f}",
         )
         if int(sampling.kept) == settings.samples:
-            checkpoint.save(sampling)
+            saving.now(sampling)
             return sampling
         if proposals >= limit:
             raise InfeasibleError(
@@ -287,9 +265,7 @@ def _walk(
                 f"and {needed} moves are needed: take smaller steps "
                 "(sample.step-sizes.initial) or allow more proposals (sample.most-proposals)"
             )
-        if time.monotonic() - saved > 5:
-            checkpoint.save(sampling)
-            saved = time.monotonic()
+        saving.now_and_then(sampling)
     raise AssertionError("the chain never ends by itself")
 
 
@@ -304,54 +280,43 @@ def _propose(
     settings: SampleSettings,
     horizon: int,
 ) -> _Walker:
-    key_noise, key_index, key_restart = jax.random.split(key, 3)
-    objective, trajectory, gradient = training_gradient(
+    key_noise, *keys = jax.random.split(key, 3)
+    piece = differentiate_piece(
         rule, problem, material, walker.hyper, walker.trajectory, settings.length
     )
-    usable = jnp.isfinite(objective) & jnp.all(jnp.isfinite(gradient))
-    hyper = langevin_move(key_noise, walker.hyper, jnp.where(usable, gradient, 0.0), step_size)
-    index = jax.random.randint(key_index, (), 0, count(material.thetas))
-    over = jax.random.bernoulli(key_restart, min(1.0, settings.length / horizon))
-    trajectory = continue_or_restart(
-        trajectory,
-        over | ~usable,
-        lambda: start_trajectory(with_hyper(rule, hyper), problem, material.thetas, index),
-    )
-    return _Walker(hyper, trajectory)
+    usable_gradient = jnp.where(piece.usable, piece.gradient, 0.0)
+    hyper = langevin_move(key_noise, walker.hyper, usable_gradient, step_size)
+    draw = draw_restarts(keys, material.thetas, settings.length, horizon)
+    return _Walker(hyper, go_on(rule, problem, material, hyper, piece, draw))
 
 
 def _weigh(
     sampling: _Sampling,
+    training: CheckedTraining,
     settings: SampleSettings,
-    task: Task,
-    rule: Rule,
-    data: PriorSet,
-    checkpoint: Checkpoint,
+    saving: Saving,
     bar: Bar,
 ) -> _Sampling:
-    saved = time.monotonic()
     for number in range(int(sampling.weighed), settings.samples):
-        losses = task.losses(with_hyper(rule, sampling.hypers[number]), data)[:, 0]
+        rule = with_hyper(training.rule, sampling.hypers[number])
+        losses = training.task.losses(rule, training.prior_set)[:, 0]
         sampling = dataclasses.replace(
             sampling,
             losses=sampling.losses.at[number].set(losses),
             weighed=sampling.weighed + 1,
         )
-        if time.monotonic() - saved > 5:
-            checkpoint.save(sampling)
-            saved = time.monotonic()
+        saving.now_and_then(sampling)
         bar.advance(1, f"median loss {np.median(losses):.3g}")
     return sampling
 
 
-def _prior(sampling: _Sampling, task: Task, data: PriorSet) -> Sampled:
+def _prior(sampling: _Sampling, training: CheckedTraining) -> Sampled:
     counts = np.asarray(sampling.counts, np.int64)
-    probabilities = np.array(
-        [task.constraint.assess(int(s), int(t)).probability for s, t in counts]
-    )
+    probabilities = np.array([estimate.probability for estimate in training.estimates(counts)])
     losses = np.asarray(sampling.losses, np.float64)
-    threshold = task.thresholds(data)
-    risks = weighed_risks(losses, threshold, probabilities, task.problem.nonnegative)
+    threshold = training.task.thresholds(training.prior_set)
+    nonnegative = training.task.problem.nonnegative
+    risks = weighed_risks(losses, threshold, probabilities, nonnegative)
     return Sampled(
         hypers=np.asarray(sampling.hypers),
         successes=counts[:, 0],

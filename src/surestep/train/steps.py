@@ -1,6 +1,6 @@
 """Training steps on one hyper, and how good the rule has become.
 
-Both stages that train use them: locating trains one rule, a population many side by side.
+Both stages that train use them: locating trains one rule, a population a batch of them.
 """
 
 import functools
@@ -14,17 +14,19 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.problem.base import Problem, count
+from surestep.problem.base import Problem
 from surestep.problem.datasets import PriorSet
 from surestep.rules.base import Rule, hyper_of, with_hyper
-from surestep.train.task import Task
-from surestep.train.trajectory import (
-    Material,
-    Trajectory,
-    continue_or_restart,
-    start_trajectory,
-    training_gradient,
+from surestep.train.pieces import (
+    Draws,
+    differentiate_piece,
+    draw_restarts,
+    go_on,
+    only_if,
+    random_start,
 )
+from surestep.train.task import Task
+from surestep.train.trajectory import Material, Trajectory
 
 Restarts = Literal["random", "fixed"]
 
@@ -44,8 +46,7 @@ def enrol(
     rule: Rule, problem: Problem, material: Material, hyper: Float[Array, " d"], key: Array
 ) -> Pupil:
     """A pupil that has not been trained yet, at the start of a random instance."""
-    first = jax.random.randint(key, (), 0, count(material.thetas))
-    trajectory = start_trajectory(with_hyper(rule, hyper), problem, material.thetas, first)
+    trajectory = random_start(with_hyper(rule, hyper), problem, material.thetas, key)
     return Pupil(hyper, optax.scale_by_adam().init(hyper), trajectory)
 
 
@@ -56,7 +57,7 @@ def train(
     material: Material,
     key: Array,
     rates: Float[Array, " step"],
-    piece: int,
+    piece_length: int,
     horizon: int,
     restarts: Restarts,
 ) -> tuple[Pupil, Scalar, Int[Array, ""]]:
@@ -64,35 +65,28 @@ def train(
 
     A step whose objective or gradient is not finite is skipped, and its trajectory given up.
     """
-    length = rates.shape[0]
-    key_index, key_restart = jax.random.split(key)
-    indices = jax.random.randint(key_index, (length,), 0, count(material.thetas))
-    chance = min(1.0, piece / horizon)
-    over_at = jax.random.bernoulli(key_restart, chance, (length,))
+    keys = jax.random.split(key)
+    draws = draw_restarts(keys, material.thetas, piece_length, horizon, rates.shape)
     optimizer = optax.scale_by_adam()
 
-    def step(pupil: Pupil, draw: tuple[Array, Array, Array]) -> tuple[Pupil, tuple[Scalar, Array]]:
-        rate, index, random_restart = draw
-        objective, trajectory, gradient = training_gradient(
-            rule, problem, material, pupil.hyper, pupil.trajectory, piece
+    def step(pupil: Pupil, drawn: tuple[Array, Draws]) -> tuple[Pupil, tuple[Scalar, Array]]:
+        rate, draw = drawn
+        piece = differentiate_piece(
+            rule, problem, material, pupil.hyper, pupil.trajectory, piece_length
         )
-        usable = jnp.isfinite(objective) & jnp.all(jnp.isfinite(gradient))
         change: Any
-        change, memory = optimizer.update(gradient, pupil.optimizer)
-        hyper, memory = jax.tree.map(
-            lambda new, old: jnp.where(usable, new, old),
+        change, memory = optimizer.update(piece.gradient, pupil.optimizer)
+        hyper, memory = only_if(
+            piece.usable,
             (pupil.hyper - rate * change, memory),
             (pupil.hyper, pupil.optimizer),
         )
-        over = trajectory.age >= horizon if restarts == "fixed" else random_restart
-        trajectory = continue_or_restart(
-            trajectory,
-            over | ~usable,
-            lambda: start_trajectory(with_hyper(rule, hyper), problem, material.thetas, index),
-        )
-        return Pupil(hyper, memory, trajectory), (objective, usable)
+        if restarts == "fixed":
+            draw = draw._replace(over=piece.end.age >= horizon)
+        trajectory = go_on(rule, problem, material, hyper, piece, draw)
+        return Pupil(hyper, memory, trajectory), (piece.objective, piece.usable)
 
-    pupil, (objectives, usable) = jax.lax.scan(step, pupil, (rates, indices, over_at))
+    pupil, (objectives, usable) = jax.lax.scan(step, pupil, (rates, draws))
     mean = jnp.sum(jnp.where(usable, objectives, 0)) / jnp.maximum(jnp.sum(usable), 1)
     return pupil, mean, jnp.sum(~usable).astype(jnp.int32)
 

@@ -109,7 +109,7 @@ def mean_losses(
 ) -> Float[np.ndarray, " value"]:
     """The mean loss of every value's rule at the horizon; infinite where an instance diverges.
 
-    One compiled program tries all values; `block` rollouts go side by side.
+    One compiled program tries all values; `block` rollouts make a batch.
     """
     size = min(instances, data.size)
     with working_precision(problem):
