@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep import paper
-from surestep.base.keys import named_key
 from surestep.problem.datasets import PriorSet, TestSet, ValidationSet
 from surestep.problem.draw import working_precision
 from surestep.rules.base import Rule, hyper_of, with_hyper
@@ -89,7 +88,7 @@ def trained(
         prior = dataclasses.replace(prior, minima=experiment.minima(prior.thetas))
     validation = ValidationSet.draw(task.problem, 64, seed)
     with working_precision(task.problem):
-        rule = experiment.create_rule(named_key(seed, "rule"))
+        rule = experiment.rule(seed)
         if experiment.teacher is not None:
             taught = imitate(config.imitate, task, rule, experiment.teacher, prior, seed).hyper
             rule = with_hyper(rule, jnp.asarray(taught, hyper_of(rule).dtype))

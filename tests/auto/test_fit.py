@@ -22,6 +22,7 @@ from surestep.cli.starter import write_starter
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem.base import Problem, StockedProblem, instance
 from surestep.problem.datasets import PriorSet, Split, SplitSizes
+from surestep.problem.instance_files import fresh_instances
 from surestep.problem.oracle import Oracle
 from surestep.problem.penalties import L1, Box
 from surestep.rollout.loop import rollout
@@ -34,7 +35,6 @@ from surestep.rules import (
     Safeguarded,
     SafeguardSettings,
 )
-from surestep.run.fresh import fresh_instances
 from surestep.storage.files import write_text
 from surestep.storage.records import to_json
 

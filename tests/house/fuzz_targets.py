@@ -22,8 +22,9 @@ from surestep.evaluate.break_even import training_seconds
 from surestep.paper.digits import IdxFile, read_idx
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
+from surestep.problem.instance_files import read_arrays_of
 from surestep.rules import Coordinatewise, GradientDescent, Safeguarded
-from surestep.run.fresh import Charge, read_arrays_of, read_charges
+from surestep.run.charges import Charge, read_charges
 from surestep.run.verify.run import read_plan
 from surestep.solver.monitor import Monitor
 from surestep.solver.solver import Solver

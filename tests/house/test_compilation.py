@@ -14,7 +14,6 @@ from support.tiny import (
     changed,
     planned,
 )
-from surestep.base.keys import named_key
 from surestep.certify.gather import certify
 from surestep.evaluate.test_set import evaluate
 from surestep.problem.datasets import Split
@@ -34,7 +33,7 @@ def run(stage, seed):
     """One stage with data, weights and random numbers of its own."""
     with working_precision(PROBLEM):
         split = SPLIT if seed == 0 else Split.draw(PROBLEM, CONFIG.sizes, seed)
-        rule = EXPERIMENT.create_rule(named_key(seed, "rule"))
+        rule = EXPERIMENT.rule(seed)
         rule = with_hyper(rule, 0.5 * hyper_of(rule))
     small = changed(CONFIG.sample, samples=3)
     if stage == "imitate":

@@ -19,7 +19,7 @@ from surestep.base.errors import ConfigurationError, SurestepError
 from surestep.certify.certificate import Certificate
 from surestep.cli.main import main
 from surestep.problem.goal import Goal
-from surestep.run.fresh import read_arrays_of
+from surestep.problem.instance_files import read_arrays_of
 from surestep.solver.monitor import Monitor
 from surestep.storage.arrays import read_arrays
 from surestep.storage.records import to_json

@@ -21,9 +21,9 @@ from surestep.problem.base import instance
 from surestep.problem.contract import check_problem
 from surestep.problem.datasets import Split, SplitSizes, TestSet, TrainSet
 from surestep.problem.draw import draw
+from surestep.problem.instance_files import read_instances
 from surestep.rollout.batched import rollouts
 from surestep.rules import Adam
-from surestep.run.fresh import read_instances
 from surestep.run.pipeline import learn
 from surestep.run.verify.run import verify
 from surestep.storage.run_folder import RunFolder
@@ -255,7 +255,7 @@ def test_the_residual_rule_begins_at_a_common_start_and_so_do_its_informed_oppon
     experiment = paper.build(config)
     thetas = TestSet.draw(experiment.problem, 6, 0).thetas
     with jax.enable_x64(False):
-        rule = experiment.create_rule(named_key(0, "rule"))
+        rule = experiment.rule(0)
         assert experiment.informed is not None and experiment.teacher is None
         informed = experiment.informed(rule)
         assert set(informed) == {"Adam, common start", "L-BFGS, common start"}

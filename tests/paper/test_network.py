@@ -150,7 +150,7 @@ def test_the_experiment_has_a_tuned_adam_and_the_papers_teacher(experiment):
     ]
     assert adam.learning_rate == TINY.problem.adam.grid[np.argmin(means)]
     with jax.enable_x64(True):
-        rule = experiment.create_rule(named_key(0, "rule"))
+        rule = experiment.rule(0)
     assert isinstance(rule, Preconditioned)
     assert rule.gradient_scaling.size == 6 * 3 + 6 + 6 + 1
 

@@ -31,12 +31,14 @@ from surestep.problem.datasets import (
 )
 from surestep.problem.draw import DrawnInChunks, draw
 from surestep.problem.form import as_instances
+from surestep.problem.instance_files import read_instances
 from surestep.problem.streamed import ReadInChunks
 from surestep.rollout import tiles
 from surestep.rollout.observe import Observed, observe
 from surestep.rollout.tiles import Alone, Cuts, observe_all
 from surestep.rules.base import hyper_of, solver_fingerprint, with_hyper
-from surestep.run.fresh import OWN, certify_again, charge, read_charges, read_instances
+from surestep.run.charges import OWN, charge, read_charges
+from surestep.run.fresh import certify_again
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder
 from surestep.train.sample import Sampled

@@ -114,7 +114,7 @@ def test_every_problem_has_the_paper_s_rule_guarded_and_a_residual_one(name):
     for kind in ("paper", "guarded", "residual"):
         experiment = paper.build(dataclasses.replace(tiny, rule=kind))
         with working_precision(experiment.problem):
-            rule = experiment.create_rule(named_key(0, "rule"))
+            rule = experiment.rule(0)
         require_fit(rule, experiment.problem)
         kinds[kind] = type(rule)
         assert (experiment.teacher is None) == (kind == "residual")

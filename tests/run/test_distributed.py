@@ -25,6 +25,7 @@ from surestep.problem.datasets import TrainSet
 from surestep.rollout.observe import Observed
 from surestep.rollout.tiles import Work
 from surestep.rules.base import hyper_of, with_hyper
+from surestep.run.charges import OWN, charge, read_charges
 from surestep.run.distributed import (
     Board,
     Joining,
@@ -34,7 +35,7 @@ from surestep.run.distributed import (
     unpack_job,
     unpack_seen,
 )
-from surestep.run.fresh import OWN, certify_again, charge, read_charges
+from surestep.run.fresh import certify_again
 from surestep.storage.files import write_text
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder

@@ -24,7 +24,6 @@ from support.tiny import (
     planned,
 )
 from surestep.base.errors import ConfigurationError, RunFolderError
-from surestep.certify import gather as certify_module
 from surestep.certify.gather import certify
 from surestep.rules import ConjugateGradients, Coordinatewise, GradientDescent
 from surestep.run.pipeline import learn
@@ -198,7 +197,7 @@ def test_certifying_goes_on_from_any_save(saves, tmp_path, monkeypatch):
     prior = sample(CHAIN, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
     arguments = (planned(prior), TASK, RULE, prior, OPPONENTS, SPLIT.train)
     alone = certify(*arguments)
-    monkeypatch.setattr(certify_module, "time", Clock())
+    monkeypatch.setattr(Saving, "is_due", lambda self: True)
     (tmp_path / "left").write_text(str(saves))
     checkpoint = Failing(tmp_path / "certify.partial.safetensors")
     with pytest.raises(KeyboardInterrupt):

@@ -19,21 +19,18 @@ from surestep.certify.statements import issue
 from surestep.cli.main import main
 from surestep.problem.base import instance
 from surestep.problem.datasets import PriorSet, Split, TrainSet, ValidationSet
+from surestep.problem.instance_files import read_instances
 from surestep.rollout.tiles import Work
 from surestep.rules import ConjugateGradients, GradientDescent
 from surestep.rules.base import with_hyper
-from surestep.run.fresh import (
-    DRAWN,
-    certify_again,
-    certify_rule,
-    read_charges,
-    read_instances,
-    write_instances,
-)
+from surestep.run.charges import read_charges
+from surestep.run.fresh import certify_again, certify_rule
+from surestep.run.instance_store import DRAWN, write_instances
 from surestep.run.pipeline import learn
 from surestep.run.verify.fresh import verify_fresh
 from surestep.run.verify.run import verify
 from surestep.storage.arrays import write_arrays
+from surestep.storage.checkpoint import Saving
 from surestep.storage.records import from_plain, to_json
 from surestep.storage.run_folder import RunFolder
 from surestep.train.sample import Sampled
@@ -368,7 +365,7 @@ def test_an_interrupted_certificate_goes_on_and_is_charged_once(run, monkeypatch
         return checked(work, tile, found)
 
     monkeypatch.setattr(Work, "checked", stopping)
-    monkeypatch.setattr("surestep.certify.gather.time", Clock())
+    monkeypatch.setattr(Saving, "is_due", lambda self: True)
     with pytest.raises(KeyboardInterrupt):
         again(run, other)
     seen.clear()

@@ -28,7 +28,8 @@ from surestep.rollout.rounding import (
     nudged_rule,
 )
 from surestep.rules.base import hyper_of
-from surestep.run.fresh import certify_again, read_charges, require_fresh
+from surestep.run.charges import read_charges, require_fresh
+from surestep.run.fresh import certify_again
 from surestep.run.pipeline import learn
 from surestep.run.verify.fresh import verify_fresh
 from surestep.run.verify.run import made_elsewhere, read_plan, verify
@@ -197,7 +198,7 @@ def test_whole_numbers_may_be_labels_and_are_not_nudged():
 
 def test_rules_are_nudged_too():
     """Instances may be nothing but whole numbers, as those of MNIST are."""
-    rule = EXPERIMENT.create_rule(named_key(0, "rule"))
+    rule = EXPERIMENT.rule(0)
     hypers = [np.asarray(hyper_of(nudged_rule(rule, turn))) for turn in range(2)]
     moved = [hyper / np.asarray(hyper_of(rule)) - 1 for hyper in hypers]
     assert all(0 < np.abs(part).max() < 5e-16 for part in moved)

@@ -16,6 +16,7 @@ from support.tiny import CONFIG
 from surestep.base.errors import RunFolderError
 from surestep.certify import gather as certify_module
 from surestep.cli.main import main
+from surestep.storage import checkpoint as checkpoint_module
 from surestep.storage.checkpoint import FileCheckpoint
 from surestep.storage.files import exclusive, write_text
 from surestep.storage.mirrored import Kept
@@ -124,7 +125,7 @@ def test_a_clock_that_jumps_changes_when_states_are_saved_and_nothing_else(tmp_p
     prior = Sampled.given(hypers, np.ones(2), losses, losses[0], np.log([0.5, 0.5]))
     arguments = (planned(prior), TASK, RULE, prior, OPPONENTS, SPLIT.train)
     wanted = certify_module.certify(*arguments)
-    monkeypatch.setattr(certify_module, "time", Mad())
+    monkeypatch.setattr(checkpoint_module, "time", Mad())
     checkpoint = FileCheckpoint(tmp_path / "certify.partial.safetensors")
     found = certify_module.certify(*arguments, checkpoint)
     assert_same(found, wanted)

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 
 from surestep import paper
-from surestep.base.keys import named_key
 from surestep.certify.planning import plan_certificate
 from surestep.problem.datasets import Split
 from surestep.problem.draw import working_precision
@@ -24,7 +23,7 @@ TEACHER = EXPERIMENT.teacher
 OPPONENTS = {"heavy ball": EXPERIMENT.baselines["heavy ball"]}
 
 with working_precision(PROBLEM):
-    RULE = EXPERIMENT.create_rule(named_key(0, "rule"))
+    RULE = EXPERIMENT.rule(0)
     SPLIT = Split.draw(PROBLEM, CONFIG.sizes, 0)
 
 TASK = Task(PROBLEM, CONFIG.goal, CONFIG.constraint, CONFIG.horizon, BLOCK)

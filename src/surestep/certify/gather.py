@@ -4,7 +4,6 @@ The plan is fixed before this stage begins. It gathers every sample's train loss
 opponents do on the same instances; the posterior follows from that.
 """
 
-import time
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -20,7 +19,7 @@ from surestep.problem.datasets import TrainSet
 from surestep.rollout.observe import Observed
 from surestep.rollout.tiles import Alone, Crew, Work, observe_all
 from surestep.rules.base import Rule
-from surestep.storage.checkpoint import Checkpoint, NoCheckpoint
+from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
 from surestep.train.sample import Sampled
 from surestep.train.task import Task
 
@@ -105,7 +104,7 @@ def _gather(work: Work, checkpoint: Checkpoint, report: Reporter, crew: Crew) ->
         for tiles in (range(work.number), np.flatnonzero(seen.finished).tolist())
     )
     unit = "samples" if work.cuts.number == 1 else "samples of runs of instances"
-    saving = _Saving(checkpoint)
+    saving = Saving(checkpoint)
     with report.stage("certify", total, unit, done) as bar:
         try:
             for tile, found in crew.observe(work, left):
@@ -121,18 +120,3 @@ def _gather(work: Work, checkpoint: Checkpoint, report: Reporter, crew: Crew) ->
     if left:
         checkpoint.save(seen)  # the opponents' rollouts are still to come
     return seen.observed
-
-
-class _Saving:
-    """Leaves states at a checkpoint, so rarely that it costs little, however large they are."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-        self.wait, self.saved = 10.0, time.monotonic()
-
-    def now_and_then(self, state: _Gathered) -> None:
-        began = time.monotonic()
-        if began - self.saved > self.wait:
-            self.checkpoint.save(state)
-            self.saved = time.monotonic()
-            self.wait = max(10.0, 20 * (self.saved - began))

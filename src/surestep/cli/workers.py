@@ -14,6 +14,7 @@ from surestep.base.errors import HostError, SurestepError
 from surestep.certify.planning import choose_opponents
 from surestep.paper import registry
 from surestep.problem.datasets import TrainSet
+from surestep.problem.instance_files import fresh_instances
 from surestep.rollout.tiles import Alone, Work
 from surestep.run.distributed import (
     Board,
@@ -25,7 +26,6 @@ from surestep.run.distributed import (
     unpack_end,
     unpack_job,
 )
-from surestep.run.fresh import fresh_instances
 from surestep.storage.records import to_plain
 
 Explain = Callable[[BaseException], int]

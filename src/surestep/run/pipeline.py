@@ -32,8 +32,8 @@ from surestep.rollout.tiles import Crew
 from surestep.rules import GradientDescent
 from surestep.rules.base import Rule, require_fit, solver_fingerprint, with_hyper
 from surestep.run.batch_size import settled
+from surestep.run.charges import OWN, charge, record_hashes
 from surestep.run.config import RunConfig
-from surestep.run.fresh import OWN, charge, record_hashes
 from surestep.solver.posterior import Posterior
 from surestep.solver.signature import PROBES
 from surestep.solver.solution import Solution

@@ -13,17 +13,10 @@ from surestep.certify.certificate import Certificate
 from surestep.certify.posterior import Certified
 from surestep.problem.datasets import Split, TrainSet
 from surestep.problem.draw import DrawnInChunks
+from surestep.run.charges import OWN, Charge, read_charges, recorded_hashes, require_fresh, spent_on
 from surestep.run.config import RunConfig
-from surestep.run.fresh import (
-    OWN,
-    Charge,
-    deployed_sample,
-    read_charges,
-    recorded_hashes,
-    require_fresh,
-    spent_on,
-    stored_instances,
-)
+from surestep.run.fresh import deployed_sample
+from surestep.run.instance_store import stored_instances
 from surestep.run.verify.run import Check, Finished, checks_of, made_elsewhere, read_plan
 from surestep.storage.run_folder import RunFolder
 from surestep.train.experiment import Experiment
