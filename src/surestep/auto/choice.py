@@ -20,13 +20,19 @@ from scipy import optimize
 
 from surestep.auto.survey import Survey, quasi_newton_in, solve_minima, survey, surveyed_instances
 from surestep.base.errors import ConfigurationError
-from surestep.problem.base import Point, Problem, ProximableSmooth, Theta
-from surestep.problem.datasets import PriorSet
-from surestep.problem.draw import working_precision
-from surestep.problem.form import point_form, theta_form
-from surestep.problem.from_functions import CompositeFunctionProblem
-from surestep.problem.goal import Goal
-from surestep.problem.penalties import Box
+from surestep.problem import (
+    Box,
+    CompositeFunctionProblem,
+    Goal,
+    Point,
+    PriorSet,
+    Problem,
+    ProximableSmooth,
+    Theta,
+    point_form,
+    theta_form,
+    working_precision,
+)
 from surestep.rules import (
     ADMM,
     LBFGS,
@@ -40,7 +46,7 @@ from surestep.rules import (
     SafeguardSettings,
 )
 from surestep.rules.base import Rule
-from surestep.train.experiment import Accuracies, Experiment, External
+from surestep.train import Accuracies, Experiment, External
 
 SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""

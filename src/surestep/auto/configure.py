@@ -18,19 +18,29 @@ from surestep.auto.survey import Survey, side_by_side
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.evaluate.test_set import EvaluateSettings
-from surestep.problem.base import ROLES, Problem, StockedProblem, instance
-from surestep.problem.datasets import PriorSet, SplitSizes
-from surestep.problem.draw import working_precision
+from surestep.problem import (
+    ROLES,
+    PriorSet,
+    Problem,
+    SplitSizes,
+    StockedProblem,
+    instance,
+    working_precision,
+)
 from surestep.rollout.batched import rollouts
 from surestep.rules import SafeguardSettings
 from surestep.rules.base import Rule
 from surestep.run.config import RunConfig
-from surestep.train.constraint import Constraint
-from surestep.train.locate import LocateSettings
-from surestep.train.population import PopulationSettings
-from surestep.train.sample import SampleSettings
-from surestep.train.steps import enrol_compiled, train_compiled
-from surestep.train.trajectory import Material, TrainingSettings
+from surestep.train import (
+    Constraint,
+    LocateSettings,
+    Material,
+    PopulationSettings,
+    SampleSettings,
+    TrainingSettings,
+    enrol_compiled,
+    train_compiled,
+)
 
 SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
 """Sizes of the data sets of a problem that draws its own instances."""

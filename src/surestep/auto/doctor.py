@@ -21,13 +21,21 @@ from surestep.auto import programs
 from surestep.auto.files import brief, open_file, title
 from surestep.base.errors import ProblemError, SurestepError
 from surestep.base.keys import named_key
-from surestep.problem.base import CompositeProblem, Problem, StockedProblem, Theta, count, instance
-from surestep.problem.contract import check_problem
-from surestep.problem.draw import draw, working_precision
-from surestep.problem.form import as_instances
+from surestep.problem import (
+    CompositeProblem,
+    Problem,
+    StockedProblem,
+    Theta,
+    as_instances,
+    check_problem,
+    count,
+    instance,
+    working_precision,
+)
+from surestep.problem.draw import draw
 from surestep.rollout.batched import rollouts
 from surestep.rules import ProximalGradient
-from surestep.train.experiment import Experiment
+from surestep.train import Experiment
 
 FEW = 16
 """Instances that are looked at."""

@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from surestep.base.errors import ConfigurationError, ProblemError, SurestepError
-from surestep.problem.base import Problem
-from surestep.train.experiment import Experiment
+from surestep.problem import Problem
+from surestep.train import Experiment
 
 DEFAULT = "problem"
 """The name that is looked for when none is given."""

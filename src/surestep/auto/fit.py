@@ -9,12 +9,12 @@ from surestep.auto.configure import Config, configure, seconds, survey_checked, 
 from surestep.auto.survey import Survey
 from surestep.base.errors import ConfigurationError
 from surestep.base.progress import Reporter, Silence
-from surestep.problem.base import Problem, name_of
+from surestep.problem import Problem, name_of
 from surestep.report import write_report
 from surestep.run.pipeline import Learned, learn
 from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
-from surestep.train.experiment import Experiment
+from surestep.train import Experiment
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from surestep.auto.choice import experiment_for
 from surestep.auto.configure import Config, configure, survey_checked, surveyed
 from surestep.auto.files import absolute, open_file, title
 from surestep.base.errors import ConfigurationError
-from surestep.problem.base import Problem
-from surestep.train.experiment import Experiment
+from surestep.problem import Problem
+from surestep.train import Experiment
 
 
 @functools.cache

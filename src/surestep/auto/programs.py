@@ -15,7 +15,7 @@ import numpy as np
 
 import surestep
 from surestep.base.errors import ProblemError
-from surestep.problem.base import Theta
+from surestep.problem import Theta
 
 LONG, TOO_LONG = 1_000, 10_000
 """From how many operations on a program is worth a word, and from how many it is refused."""

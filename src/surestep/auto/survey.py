@@ -17,11 +17,18 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from surestep.base.errors import ProblemError
-from surestep.problem.base import CompositeProblem, Problem, Theta, count, instance
-from surestep.problem.datasets import PriorSet, fingerprint
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import at_start
-from surestep.problem.oracle import Oracle
+from surestep.problem import (
+    CompositeProblem,
+    Oracle,
+    PriorSet,
+    Problem,
+    Theta,
+    at_start,
+    count,
+    fingerprint,
+    instance,
+    working_precision,
+)
 from surestep.rollout.batched import rollouts
 from surestep.rollout.loop import Progress, begin, unrolled
 from surestep.rules import (

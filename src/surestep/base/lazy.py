@@ -1,4 +1,4 @@
-"""Names that are imported when they are first used, so that importing a package stays fast."""
+"""Imports that wait until they are needed, so that importing a package stays fast."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -20,3 +20,8 @@ def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], A
         return getattr(found, inside) if inside else found
 
     return find
+
+
+def slow_import(module: str) -> Any:
+    """A library that takes long to import, for the few calls that need it."""
+    return importlib.import_module(module)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from surestep.base.lazy import slow_import
+
 log = logging.getLogger("surestep")
 
 
@@ -98,8 +100,7 @@ class Live:
     @contextlib.contextmanager
     def stage(self, name: str, total: int, unit: str, done: int = 0) -> Iterator[Bar]:
         """Show a bar while the stage lasts."""
-        from rich import progress as rich_progress  # noqa: PLC0415 - only terminals need it
-
+        rich_progress = slow_import("rich.progress")  # only terminals need it
         columns = (
             rich_progress.TextColumn("{task.description:<9}"),
             rich_progress.BarColumn(bar_width=24),

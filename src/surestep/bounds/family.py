@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.base.errors import ConfigurationError
+from surestep.base.lazy import slow_import
 from surestep.bounds.logarithms import log_sum_exp
 
 Vector = Float[np.ndarray, " sample"]
@@ -184,8 +185,7 @@ class Family:
 
         **Raises:** `surestep.errors.ConfigurationError` if there is no such interval.
         """
-        from scipy import optimize  # noqa: PLC0415  (slow to import)
-
+        optimize = slow_import("scipy.optimize")
         if not (0 < low < high and np.isfinite(high) and lipschitz >= 0):
             raise ConfigurationError(
                 "an interval of lambda needs 0 < low < high and a Lipschitz constant of at least 0"

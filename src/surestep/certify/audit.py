@@ -36,8 +36,8 @@ from surestep.certify.plan import Plan
 from surestep.certify.planning import QUANTILES, hit_tolerances
 from surestep.certify.posterior import find_posterior
 from surestep.certify.statements import rigorous_statements
-from surestep.problem.goal import reached
-from surestep.train.sample import Sampled
+from surestep.problem import reached
+from surestep.train import Sampled
 
 ITERATIONS = (0, 5, 10)
 

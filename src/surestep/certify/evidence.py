@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from surestep.problem.datasets import fingerprint
+from surestep.problem import fingerprint
 from surestep.storage.run_folder import axes
 
 

@@ -15,13 +15,12 @@ from surestep.base.progress import Reporter, Silence
 from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import Certified, find_posterior
-from surestep.problem.datasets import TrainSet
+from surestep.problem import TrainSet
 from surestep.rollout.observe import Observed
 from surestep.rollout.tiles import Alone, Crew, Work, observe_all
 from surestep.rules.base import Rule
 from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
-from surestep.train.sample import Sampled
-from surestep.train.task import Task
+from surestep.train import Sampled, Task
 
 
 class _Gathered(eqx.Module):

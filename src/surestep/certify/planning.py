@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.base.errors import ConfigurationError
+from surestep.base.lazy import slow_import
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.family import geometric_lambdas
 from surestep.bounds.uniform import bet
@@ -28,12 +29,9 @@ from surestep.certify.claims import (
     UserStatistic,
 )
 from surestep.certify.plan import Plan
-from surestep.problem.datasets import PriorSet
-from surestep.problem.goal import reached
+from surestep.problem import PriorSet, reached
 from surestep.rules.base import Rule
-from surestep.train.experiment import Experiment
-from surestep.train.sample import Sampled, mean_square
-from surestep.train.task import Task
+from surestep.train import Experiment, Sampled, Task, mean_square
 
 QUANTILES = (0.5, 0.8, 0.9, 0.95)
 """Shares of new instances for which a loss is certified at every iteration of the plan."""
@@ -259,9 +257,11 @@ def favourite(prior: Sampled, nonnegative: bool = True) -> int:
     """
     misses = np.sum(~reached(prior.prior_losses, prior.prior_thresholds), axis=1)
     if not nonnegative:
-        from scipy.stats import rankdata  # noqa: PLC0415  (slow to import, seldom needed)
-
-        ranks = rankdata(prior.prior_losses, method="min", axis=0).mean(axis=1)
+        ranks = (
+            slow_import("scipy.stats")
+            .rankdata(prior.prior_losses, method="min", axis=0)
+            .mean(axis=1)
+        )
         return int(np.argmin(misses + (ranks - 1) / len(ranks)))
     sizes = np.mean(np.log10(np.clip(prior.prior_losses, 1e-30, 1e30)), axis=1)
     return int(np.argmin(sizes + misses))

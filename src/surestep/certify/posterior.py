@@ -7,9 +7,9 @@ import numpy as np
 from surestep.bounds import sublevel_family
 from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
-from surestep.problem.goal import reached
+from surestep.problem import reached
 from surestep.storage.run_folder import axes
-from surestep.train.sample import Sampled, mean_square, weighed_risks
+from surestep.train import Sampled, mean_square, weighed_risks
 
 
 @dataclasses.dataclass(frozen=True)

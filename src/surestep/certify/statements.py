@@ -9,7 +9,7 @@ from surestep.certify.claims.base import common_assumptions
 from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import Certified
-from surestep.problem.datasets import Split
+from surestep.problem import Split
 from surestep.rules.base import Rule, solver_fingerprint
 
 

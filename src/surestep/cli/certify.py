@@ -13,12 +13,11 @@ from surestep.cli.reporting import reporter
 from surestep.cli.stored_run import OwnFile, open_run
 from surestep.cli.workers import subject_of
 from surestep.paper import registry
-from surestep.problem.datasets import PriorSet, TrainSet
-from surestep.problem.instance_files import fresh_instances
+from surestep.problem import PriorSet, TrainSet, fresh_instances
 from surestep.rollout.batched import BLOCK
 from surestep.run.distributed import Leader
 from surestep.run.fresh import certify_again, certify_rule
-from surestep.train.task import Task
+from surestep.train import Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

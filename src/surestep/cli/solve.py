@@ -12,7 +12,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.cli.arguments import parse, require_seed, unset
 from surestep.paper import open_problem
-from surestep.problem.instance_files import read_arrays_of
+from surestep.problem import read_arrays_of
 from surestep.solver.export import named_points
 from surestep.solver.solution import Solution
 from surestep.solver.solver import Policy, load

@@ -9,7 +9,7 @@ import tyro
 from surestep.paper import registry
 from surestep.run.config import RunConfig
 from surestep.storage.run_folder import RunFolder
-from surestep.train.experiment import Experiment
+from surestep.train import Experiment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,9 @@ from typing import Any
 import jax
 
 from surestep.base.errors import HostError, SurestepError
-from surestep.certify.planning import choose_opponents
+from surestep.certify import choose_opponents
 from surestep.paper import registry
-from surestep.problem.datasets import TrainSet
-from surestep.problem.instance_files import fresh_instances
+from surestep.problem import TrainSet, fresh_instances
 from surestep.rollout.tiles import Alone, Work
 from surestep.run.distributed import (
     Board,

@@ -16,14 +16,12 @@ from jaxtyping import Bool
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.base.progress import Reporter, Silence
-from surestep.problem.base import Problem, Theta
-from surestep.problem.datasets import DataSet
-from surestep.problem.draw import draw, working_precision
-from surestep.problem.goal import reached
+from surestep.problem import DataSet, Problem, Theta, reached, working_precision
+from surestep.problem.draw import draw
 from surestep.rollout.batched import rollouts
 from surestep.rules.base import Rule
 from surestep.storage.run_folder import axes
-from surestep.train.task import Task
+from surestep.train import Task
 
 UNSHIFTED = "the family itself"
 

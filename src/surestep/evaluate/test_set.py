@@ -20,17 +20,12 @@ from jaxtyping import Float, Int
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.progress import Reporter, Silence
-from surestep.problem.base import Problem, instance
-from surestep.problem.datasets import TestSet
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import reached
+from surestep.problem import Problem, TestSet, instance, reached, working_precision
 from surestep.rollout.batched import reach_each, rollouts
 from surestep.rollout.loop import Measure, Reached, Status, reach
 from surestep.rules.base import Rule, require_fit
 from surestep.storage.run_folder import axes
-from surestep.train.constraint import SuccessEstimate
-from surestep.train.experiment import Accuracies, External
-from surestep.train.task import Task
+from surestep.train import Accuracies, External, SuccessEstimate, Task
 
 LEARNED = "learned"
 

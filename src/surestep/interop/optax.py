@@ -27,9 +27,7 @@ from surestep.interop.plain import (
     require_plain,
     rule_of,
 )
-from surestep.problem.base import Point, Problem, Theta
-from surestep.problem.form import as_instances
-from surestep.problem.oracle import Evaluations, Oracle
+from surestep.problem import Evaluations, Oracle, Point, Problem, Theta, as_instances
 from surestep.rollout.loop import Progress, advance
 from surestep.rules.base import GradientRule, GradientState, Rule, require_fit
 

@@ -12,8 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Scalar
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.base import Point, Problem, Theta
-from surestep.problem.oracle import Oracle
+from surestep.problem import Oracle, Point, Problem, Theta
 from surestep.rules.base import AnyRule, Rule, State, missing_needs
 from surestep.rules.blocks import without_kernels
 

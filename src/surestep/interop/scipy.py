@@ -27,7 +27,7 @@ from surestep.interop.plain import (
     require_plain,
     rule_of,
 )
-from surestep.problem.oracle import Oracle, Vector
+from surestep.problem import Oracle, Vector
 from surestep.rules.base import GradientRule, GradientState, Rule, State
 
 if TYPE_CHECKING:

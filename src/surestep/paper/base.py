@@ -4,15 +4,17 @@ import dataclasses
 from typing import Any, TypeVar
 
 from surestep.evaluate.test_set import EvaluateSettings
-from surestep.problem.datasets import SplitSizes
+from surestep.problem import SplitSizes
 from surestep.rules.safeguarded import SafeguardSettings
 from surestep.run.config import RunConfig
-from surestep.train.constraint import Constraint
-from surestep.train.imitate import ImitateSettings
-from surestep.train.locate import LocateSettings
-from surestep.train.population import PopulationSettings
-from surestep.train.sample import SampleSettings
-from surestep.train.trajectory import TrainingSettings
+from surestep.train import (
+    Constraint,
+    ImitateSettings,
+    LocateSettings,
+    PopulationSettings,
+    SampleSettings,
+    TrainingSettings,
+)
 
 __all__ = [
     "Constraint",

@@ -5,12 +5,10 @@ from typing import Any
 
 from jaxtyping import Array
 
-from surestep.problem.base import Problem
-from surestep.problem.datasets import PriorSet
+from surestep.problem import PriorSet, Problem
 from surestep.rules.base import Rule
 from surestep.run.config import RunConfig
-from surestep.train.experiment import Accuracies, Experiment
-from surestep.train.tuning import Family, tuned
+from surestep.train import Accuracies, Experiment, Family, tuned
 
 __all__ = [
     "BATCH",

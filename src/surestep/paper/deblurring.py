@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Int, Scalar, UInt8
 
 from surestep.base.errors import ConfigurationError
 from surestep.paper.photographs import Photographs
-from surestep.problem.base import DualisedProblem, KnownSmoothness
+from surestep.problem import DualisedProblem, KnownSmoothness
 from surestep.rules.cosine import cosines
-from surestep.train.tuning import TuningSettings
+from surestep.train import TuningSettings
 
 SUMMARY = "deblurring photographs with a smoothed total variation, the paper's second experiment"
 

@@ -25,10 +25,8 @@ from surestep.paper.deblurring import (
     peak_signal_to_noise,
     shifts,
 )
-from surestep.problem.base import Theta
-from surestep.problem.datasets import TestSet
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import Goal
+from surestep.paper.pictures import Tile, save_pictures
+from surestep.problem import Goal, TestSet, Theta, working_precision
 from surestep.rollout.batched import losses_at, rollouts
 from surestep.rules import (
     LBFGS,
@@ -116,8 +114,6 @@ def build(config: Config) -> Experiment:
 
 def draw(config: Config, experiment: Experiment, learned: Learned, folder: Path) -> list[Path]:
     """A few test pictures: observed, as two rules leave them at the horizon, and the original."""
-    from surestep.paper.pictures import Tile, save_pictures  # noqa: PLC0415
-
     similarity = require(
         "skimage.metrics", "scikit-image", "comparing pictures"
     ).structural_similarity

@@ -21,9 +21,7 @@ from surestep.paper.building import (
 )
 from surestep.paper.coordinate_descent import CoordinateDescent
 from surestep.paper.normal import half_square_moments
-from surestep.problem.base import PenalisedProblem, ProximableSmooth, Theta
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import Goal
+from surestep.problem import Goal, PenalisedProblem, ProximableSmooth, Theta, working_precision
 from surestep.rules import (
     ADMM,
     Fista,
@@ -33,8 +31,7 @@ from surestep.rules import (
     ProximalGradient,
     ScaledFista,
 )
-from surestep.train.metric import coordinate_steps, safe_steps
-from surestep.train.tuning import TuningSettings
+from surestep.train import TuningSettings, coordinate_steps, safe_steps
 
 SUMMARY = "sparse solutions of underdetermined linear equations, the paper's third experiment"
 

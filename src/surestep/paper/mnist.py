@@ -22,11 +22,10 @@ from surestep.paper.building import (
     tuned_number,
 )
 from surestep.paper.digits import BUNDLED, Stock, open_stock
-from surestep.problem.base import Problem
-from surestep.problem.goal import Goal
+from surestep.problem import Goal, Problem
 from surestep.rules import LBFGS, Adam, Blended, GradientDescent, Residual, Started
-from surestep.train.common_start import CommonStartSettings, common_start
-from surestep.train.tuning import TuningSettings
+from surestep.train import CommonStartSettings, TuningSettings
+from surestep.train.common_start import common_start
 
 SUMMARY = "training a small classifier of handwritten digits, the paper's last experiment"
 

@@ -20,11 +20,9 @@ from surestep.paper.building import (
     rule_of,
     tuned_number,
 )
-from surestep.problem.base import Problem
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import Goal
+from surestep.problem import Goal, Problem, working_precision
 from surestep.rules import LBFGS, Adam, GradientDescent, Preconditioned, QuasiNewton, Started
-from surestep.train.tuning import TuningSettings
+from surestep.train import TuningSettings
 
 SUMMARY = "training a small neural network on noisy points of a random polynomial, not convex"
 

@@ -12,9 +12,7 @@ from surestep.base.keys import named_key
 from surestep.paper import base
 from surestep.paper.building import Accuracies, Experiment, is_residual, prior_set, rule_of
 from surestep.paper.normal import half_square_moments
-from surestep.problem.base import LeastSquares
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import Goal
+from surestep.problem import Goal, LeastSquares, working_precision
 from surestep.rules import (
     LBFGS,
     ConjugateGradients,
@@ -25,7 +23,7 @@ from surestep.rules import (
     Nesterov,
     PreconditionedConjugateGradients,
 )
-from surestep.train.metric import coordinate_steps
+from surestep.train import coordinate_steps
 
 SUMMARY = "strongly convex, ill-conditioned least squares, the paper's first experiment"
 

@@ -14,11 +14,11 @@ from surestep.auto import from_file
 from surestep.auto.configure import Config, OwnSettings
 from surestep.auto.files import is_file
 from surestep.base.errors import ConfigurationError, RunFolderError, unknown
-from surestep.problem.base import Problem
+from surestep.problem import Problem
 from surestep.run.config import RunConfig
 from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
-from surestep.train.experiment import Experiment
+from surestep.train import Experiment
 
 if TYPE_CHECKING:
     from surestep.run.pipeline import Learned

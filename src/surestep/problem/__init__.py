@@ -1,5 +1,91 @@
-"""What a user brings: a problem, its instances, what counts as success."""
+"""What a user brings: a problem, its instances, what counts as success.
 
-from surestep.problem import from_functions
+What other rooms use is listed here.
+"""
 
-__all__ = ["from_functions"]
+from surestep.problem.base import (
+    ROLES,
+    CompositeProblem,
+    DualisedProblem,
+    KnownSmoothness,
+    LeastSquares,
+    PenalisedProblem,
+    Point,
+    Problem,
+    ProximableSmooth,
+    StockedProblem,
+    Theta,
+    count,
+    instance,
+    name_of,
+)
+from surestep.problem.contract import check_problem
+from surestep.problem.datasets import (
+    DataSet,
+    PriorSet,
+    Split,
+    SplitSizes,
+    StreamedTrainSet,
+    TestSet,
+    TrainSet,
+    ValidationSet,
+    fingerprint,
+)
+from surestep.problem.draw import DrawnInChunks, working_precision
+from surestep.problem.form import Part, as_instances, named_leaves, parts, point_form, theta_form
+from surestep.problem.from_functions import CompositeFunctionProblem, make_problem
+from surestep.problem.goal import Goal, at_start, reached, thresholds
+from surestep.problem.instance_files import fresh_instances, read_arrays_of
+from surestep.problem.instances import Instances, as_points
+from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
+from surestep.problem.penalties import Box
+
+__all__ = [
+    "ROLES",
+    "Box",
+    "CompositeFunctionProblem",
+    "CompositeProblem",
+    "DataSet",
+    "DrawnInChunks",
+    "DualisedProblem",
+    "Evaluations",
+    "Goal",
+    "Instances",
+    "KnownSmoothness",
+    "LeastSquares",
+    "Oracle",
+    "Part",
+    "Parts",
+    "PenalisedProblem",
+    "Point",
+    "PriorSet",
+    "Problem",
+    "ProximableSmooth",
+    "Split",
+    "SplitSizes",
+    "StockedProblem",
+    "StreamedTrainSet",
+    "TestSet",
+    "Theta",
+    "TrainSet",
+    "ValidationSet",
+    "Vector",
+    "as_instances",
+    "as_points",
+    "at_start",
+    "check_problem",
+    "count",
+    "fingerprint",
+    "fresh_instances",
+    "instance",
+    "make_problem",
+    "name_of",
+    "named_leaves",
+    "parts",
+    "point_form",
+    "reached",
+    "read_arrays_of",
+    "theta_form",
+    "thresholds",
+    "working_precision",
+]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from surestep.certify.certificate import percent
+from surestep.certify import percent
 from surestep.report.figures import Figure, Line, Mark, Panel, loss_scale
 from surestep.run.pipeline import Learned
 

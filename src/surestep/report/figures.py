@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from surestep.certify.certificate import rounded_up
+from surestep.certify import rounded_up
 from surestep.evaluate.off_family import Shifted
 from surestep.run.pipeline import Learned
 

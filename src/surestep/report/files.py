@@ -11,7 +11,7 @@ from surestep.report.page import write_page
 from surestep.report.profile import profile
 from surestep.run.pipeline import Learned
 from surestep.storage.run_folder import RunFolder
-from surestep.train.population import Chosen
+from surestep.train import Chosen
 
 
 def write_report(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from surestep.report.figures import Figure, Line, Panel, Points
-from surestep.train.population import Chosen
+from surestep.train import Chosen
 
 
 def history(problem: str, chosen: Chosen) -> Figure:

@@ -15,10 +15,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from surestep.certify.certificate import Statement, percent, rounded_down, rounded_up
+from surestep.certify import Statement, percent, rounded_down, rounded_up
 from surestep.evaluate.break_even import TRAINING
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import Goal
+from surestep.problem import Goal, working_precision
 from surestep.report import page_tables as tables
 from surestep.report.certified import STATEMENT
 from surestep.report.figures import Figure, Panel

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from surestep.certify.certificate import Certificate, percent, rounded_down, rounded_up
+from surestep.certify import Certificate, percent, rounded_down, rounded_up
 from surestep.evaluate.off_family import Shifted
 from surestep.evaluate.test_set import Evaluated
 from surestep.report.certified import certified_quantiles, observed_quantile

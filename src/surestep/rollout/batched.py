@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from surestep.problem.base import Point, Problem, Theta
-from surestep.problem.oracle import Vector
+from surestep.problem import Point, Problem, Theta, Vector
 from surestep.rollout.loop import (
     Measure,
     Reached,

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from surestep.problem.base import Point, Problem, Theta
-from surestep.problem.oracle import Evaluations, Oracle, Vector
+from surestep.problem import Evaluations, Oracle, Point, Problem, Theta, Vector
 from surestep.rules.base import Rule, State
 
 

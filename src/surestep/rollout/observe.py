@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from surestep.problem.base import Problem, Theta
-from surestep.problem.goal import Goal
+from surestep.problem import Goal, Problem, Theta
 from surestep.rollout.loop import Rollout, rollout
 from surestep.rules.base import Rule, with_hyper
 

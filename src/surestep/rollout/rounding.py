@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from surestep.problem.base import Theta
-from surestep.problem.datasets import DataSet
+from surestep.problem import DataSet, Theta
 from surestep.rules.base import AnyRule
 
 NUDGES = 8

@@ -19,9 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from surestep.base.errors import ProblemError
-from surestep.problem.base import Problem, Theta
-from surestep.problem.datasets import DataSet
-from surestep.problem.draw import working_precision
+from surestep.problem import DataSet, Problem, Theta, working_precision
 from surestep.rollout.observe import Observed, Watch, observe_several
 from surestep.rules.base import Rule
 

@@ -12,16 +12,17 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree, Scalar
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.base import (
+from surestep.problem import (
     CompositeProblem,
     DualisedProblem,
     KnownSmoothness,
     LeastSquares,
+    Oracle,
     PenalisedProblem,
     Problem,
     ProximableSmooth,
+    Vector,
 )
-from surestep.problem.oracle import Oracle, Vector
 
 Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox", "dual", "nonnegative"]
 """What a rule asks of a problem beyond a loss and its gradient."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Scalar
 
-from surestep.problem.oracle import Oracle, Vector
+from surestep.problem import Oracle, Vector
 from surestep.rules.base import GradientRule, Need, Rule, State
 
 

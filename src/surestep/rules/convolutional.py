@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Scalar
 
-from surestep.problem.oracle import Vector
+from surestep.problem import Vector
 from surestep.rules.base import GradientRule, unit
 from surestep.rules.blocks import ConvolutionChain, LinearChain
 

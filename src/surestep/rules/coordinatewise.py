@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Scalar
 
-from surestep.problem.oracle import Vector
+from surestep.problem import Vector
 from surestep.rules.base import unit
 from surestep.rules.blocks import LinearChain
 from surestep.rules.previous import LooksBack, Previous

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.oracle import Vector
+from surestep.problem import Vector
 from surestep.rules.quasi_newton import AbstractQuasiNewton, without_size
 
 SHORTEST, LONGEST = 8, 1024

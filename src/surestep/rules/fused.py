@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from surestep.base.lazy import slow_import
+
 Matrices = tuple[Float[Array, "out in"], ...]
 Biases = tuple[Float[Array, " out"], ...]
 Product = Callable[[Float[Array, "out in"], Float[Array, "in n"]], Float[Array, "out n"]]
@@ -56,9 +58,9 @@ def apply_by_kernel(
     matrices: Matrices, biases: Biases, columns: Float[Array, "in n"], interpret: bool = False
 ) -> Float[Array, "out n"]:
     """The same by the kernel, whatever the sizes; interpreted, it runs everywhere, slowly."""
-    from jax.experimental import pallas  # noqa: PLC0415  (half a second, for GPUs alone)
-    from jax.experimental.pallas import triton  # noqa: PLC0415
-
+    # Half a second, for GPUs alone.
+    pallas = slow_import("jax.experimental.pallas")
+    triton = slow_import("jax.experimental.pallas.triton")
     number, maps = columns.shape[1], len(matrices)
 
     def kernel(*refs: Any) -> None:

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.problem.oracle import Oracle, Vector
+from surestep.problem import Oracle, Vector
 from surestep.rules.base import Rule, State
 from surestep.rules.classical import ExtrapolatedState, FistaWithRestart
 

@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Scalar
 
 from surestep.base.errors import ConfigurationError, unknown
-from surestep.problem.oracle import Oracle, Vector
+from surestep.problem import Oracle, Vector
 from surestep.rules.base import GradientRule, GradientState, Rule
 
 PREFIX = "optax:"

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-from surestep.problem.oracle import Vector
+from surestep.problem import Vector
 from surestep.rules.base import unit
 from surestep.rules.blocks import Perceptron
 from surestep.rules.previous import LooksBack, Previous

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from surestep.problem.base import Theta
-from surestep.problem.oracle import Oracle, Vector
+from surestep.problem import Oracle, Theta, Vector
 from surestep.rules.base import Rule
 from surestep.rules.wrapper import StartsElsewhere
 

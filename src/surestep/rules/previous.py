@@ -5,7 +5,7 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Scalar
 
-from surestep.problem.oracle import Vector
+from surestep.problem import Vector
 from surestep.rules.base import GradientRule, Need
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Scalar
 
-from surestep.problem.oracle import Oracle, Vector
+from surestep.problem import Oracle, Vector
 from surestep.rules.base import Need, Rule, State, unit
 from surestep.rules.blocks import LinearChain
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from surestep.problem.oracle import Vector
+from surestep.problem import Vector
 from surestep.rules.base import GradientRule, unit
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.oracle import Oracle, Vector
+from surestep.problem import Oracle, Vector
 from surestep.rules.base import GradientRule, GradientState, Need, Rule, State, hyper_of
 
 _LONGEST_BURST = 2**20

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.oracle import Oracle, Parts, Vector
+from surestep.problem import Oracle, Parts, Vector
 from surestep.rules.base import Rule, State
 from surestep.rules.wrapper import Wrapper
 

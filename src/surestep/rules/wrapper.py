@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import equinox as eqx
 
-from surestep.problem.oracle import Oracle, Vector
+from surestep.problem import Oracle, Vector
 from surestep.rules.base import Need, Rule, State
 
 

@@ -22,17 +22,23 @@ from jax.flatten_util import ravel_pytree
 from surestep.base.compilation_cache import own_folder
 from surestep.base.errors import RunFolderError
 from surestep.base.progress import Reporter, Silence
-from surestep.problem.base import Problem, Theta, count, instance
-from surestep.problem.datasets import PriorSet
-from surestep.problem.draw import working_precision
-from surestep.problem.form import named_leaves, theta_form
+from surestep.problem import (
+    PriorSet,
+    Problem,
+    Theta,
+    count,
+    instance,
+    named_leaves,
+    theta_form,
+    working_precision,
+)
 from surestep.rollout.batched import BLOCK
 from surestep.rollout.observe import Watch, observe
 from surestep.rules.base import Rule, hyper_of
 from surestep.run.config import RunConfig
 from surestep.storage.files import parse_json, write_text
 from surestep.storage.run_folder import RunFolder
-from surestep.train.experiment import Experiment
+from surestep.train import Experiment
 
 WORTH_IT = 2e7
 """How many numbers a run must iterate before it is measured first: samples, train instances,

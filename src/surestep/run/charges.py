@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from surestep.base.errors import ConfigurationError, RunFolderError
-from surestep.problem.datasets import DataSet, Split, TrainSet
+from surestep.problem import DataSet, Split, TrainSet
 from surestep.storage.records import from_plain, to_json
 from surestep.storage.run_folder import RunFolder, axes
 

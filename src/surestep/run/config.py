@@ -7,20 +7,21 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import tyro
 
 from surestep.base.errors import ConfigurationError
-from surestep.certify.planning import CertifySettings
+from surestep.certify import CertifySettings
 from surestep.evaluate.test_set import EvaluateSettings
-from surestep.problem.datasets import SplitSizes
-from surestep.problem.goal import Goal
+from surestep.problem import Goal, SplitSizes
 from surestep.rollout.batched import BLOCK
 from surestep.rules.safeguarded import SafeguardSettings
-from surestep.train.constraint import Constraint
-from surestep.train.experiment import Experiment
-from surestep.train.imitate import ImitateSettings
-from surestep.train.locate import LocateSettings
-from surestep.train.population import PopulationSettings
-from surestep.train.sample import SampleSettings
-from surestep.train.task import Task
-from surestep.train.trajectory import TrainingSettings
+from surestep.train import (
+    Constraint,
+    Experiment,
+    ImitateSettings,
+    LocateSettings,
+    PopulationSettings,
+    SampleSettings,
+    Task,
+    TrainingSettings,
+)
 
 Settings = TypeVar("Settings")
 

@@ -18,6 +18,9 @@ import jax
 import numpy as np
 import safetensors.numpy
 
+# JAX has no public name for its key-value store; other libraries use it like this too.
+from jax._src.distributed import global_state
+
 from surestep.base.errors import ConfigurationError, HostError
 from surestep.rollout.observe import Observed
 from surestep.rollout.tiles import Alone, Work
@@ -107,9 +110,6 @@ class Board:
     """Notes that processes leave for each other, and signs of life."""
 
     def __init__(self, patience: float) -> None:
-        # JAX has no public name for its key-value store; other libraries use it like this too.
-        from jax._src.distributed import global_state  # noqa: PLC0415
-
         assert global_state.client is not None
         self._client: Any = global_state.client
         self.process, self.processes = jax.process_index(), jax.process_count()

@@ -10,13 +10,18 @@ import numpy as np
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.base.machine import provenance
 from surestep.base.progress import Reporter
-from surestep.certify.certificate import Certificate
-from surestep.certify.gather import certify
-from surestep.certify.plan import Plan
-from surestep.certify.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
-from surestep.certify.statements import issue, make_certificate
-from surestep.problem.datasets import PriorSet, Split, TrainSet
-from surestep.problem.draw import working_precision
+from surestep.certify import (
+    Certificate,
+    CertifySettings,
+    Plan,
+    certify,
+    choose_opponents,
+    issue,
+    make_certificate,
+    plan_certificate,
+    plan_run,
+)
+from surestep.problem import PriorSet, Split, TrainSet, working_precision
 from surestep.rollout.tiles import Crew
 from surestep.rules.base import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.run.charges import (
@@ -34,9 +39,7 @@ from surestep.run.instance_store import write_instances
 from surestep.storage.mirrored import Kept
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder
-from surestep.train.experiment import Experiment
-from surestep.train.sample import Sampled
-from surestep.train.task import Task
+from surestep.train import Experiment, Sampled, Task
 
 
 def certify_again(

@@ -9,10 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep.base.errors import RunFolderError
-from surestep.problem.base import Problem
-from surestep.problem.datasets import StreamedTrainSet, TrainSet
-from surestep.problem.draw import DrawnInChunks, working_precision
-from surestep.problem.form import named_leaves, theta_form
+from surestep.problem import (
+    DrawnInChunks,
+    Problem,
+    StreamedTrainSet,
+    TrainSet,
+    named_leaves,
+    theta_form,
+    working_precision,
+)
 from surestep.storage.arrays import Announced, read_arrays, write_arrays
 
 _INSTANCES = "instances.safetensors"

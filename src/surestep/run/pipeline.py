@@ -14,19 +14,19 @@ import numpy as np
 from surestep.base.errors import ConfigurationError, InfeasibleError, RunFolderError
 from surestep.base.machine import provenance
 from surestep.base.progress import Reporter, Silence
-from surestep.certify.certificate import Certificate
-from surestep.certify.gather import certify
-from surestep.certify.plan import Plan
-from surestep.certify.planning import choose_opponents, plan_run
-from surestep.certify.posterior import Certified
-from surestep.certify.statements import issue
+from surestep.certify import (
+    Certificate,
+    Certified,
+    Plan,
+    certify,
+    choose_opponents,
+    issue,
+    plan_run,
+)
 from surestep.evaluate.break_even import BreakEven, break_even, training_seconds
 from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
 from surestep.evaluate.test_set import LEARNED, Evaluated, evaluate
-from surestep.problem.base import Problem, Theta, instance
-from surestep.problem.contract import check_problem
-from surestep.problem.datasets import Split
-from surestep.problem.draw import working_precision
+from surestep.problem import Problem, Split, Theta, check_problem, instance, working_precision
 from surestep.rollout.batched import BLOCK, rollouts
 from surestep.rollout.tiles import Crew
 from surestep.rules import GradientDescent
@@ -41,13 +41,10 @@ from surestep.solver.solver import Solver
 from surestep.storage.checkpoint import NoCheckpoint
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder, axes
-from surestep.train.experiment import Experiment
-from surestep.train.imitate import Imitated, imitate
-from surestep.train.locate import Located, locate
-from surestep.train.population import Chosen, choose
-from surestep.train.sample import Sampled, sample
-from surestep.train.steps import hyper_at
-from surestep.train.task import Task
+from surestep.train import Chosen, Experiment, Imitated, Located, Sampled, Task, choose, hyper_at
+from surestep.train.imitate import imitate
+from surestep.train.locate import locate
+from surestep.train.sample import sample
 
 Result = TypeVar("Result")
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from surestep.base.errors import RunFolderError
-from surestep.certify.certificate import Certificate
-from surestep.certify.posterior import Certified
+from surestep.certify import Certificate, Certified
 from surestep.evaluate.break_even import training_seconds
 from surestep.evaluate.off_family import Shifted
 from surestep.evaluate.test_set import Evaluated
@@ -12,8 +11,7 @@ from surestep.run.config import RunConfig
 from surestep.run.pipeline import Learned
 from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
-from surestep.train.experiment import Experiment
-from surestep.train.sample import Sampled
+from surestep.train import Experiment, Sampled
 
 
 def read_learned(config: RunConfig[Any], experiment: Experiment, folder: RunFolder) -> Learned:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.base import Point, Problem, Theta
+from surestep.problem import Point, Problem, Theta
 from surestep.rollout.batched import Draws, begin_each, continue_each, points_of
 from surestep.rollout.loop import Status, Underway
 from surestep.rules.base import Rule

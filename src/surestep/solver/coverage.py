@@ -6,9 +6,8 @@ import functools
 import numpy as np
 
 from surestep.base.errors import ConfigurationError
-from surestep.certify.certificate import Certificate
-from surestep.problem.base import Point, Problem, Theta
-from surestep.problem.goal import Goal, reached, thresholds
+from surestep.certify import Certificate
+from surestep.problem import Goal, Point, Problem, Theta, reached, thresholds
 from surestep.rules.base import Rule, hyper_of, solver_fingerprint
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Policy

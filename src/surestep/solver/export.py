@@ -10,9 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.machine import require
-from surestep.problem.base import Problem, Theta
-from surestep.problem.draw import working_precision
-from surestep.problem.form import named_leaves
+from surestep.problem import Problem, Theta, named_leaves, working_precision
 from surestep.rollout.loop import Rollout, rollout
 from surestep.rules.base import Rule
 from surestep.rules.blocks import without_kernels

@@ -16,18 +16,15 @@ import numpy as np
 
 from surestep.base.errors import RunFolderError, SolverFileError
 from surestep.base.machine import provenance
-from surestep.certify.certificate import Certificate
-from surestep.problem.base import Problem, Theta
-from surestep.problem.draw import working_precision
-from surestep.problem.form import named_leaves, theta_form
-from surestep.problem.goal import Goal
+from surestep.certify import Certificate
+from surestep.problem import Goal, Problem, Theta, named_leaves, theta_form, working_precision
 from surestep.rules.base import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.solver.posterior import Posterior
 from surestep.solver.rule_data import pack, references, unpack
 from surestep.solver.signature import Signature
 from surestep.storage.arrays import Announced, read_arrays, write_arrays
 from surestep.storage.records import from_plain, to_plain
-from surestep.train.steps import hyper_at
+from surestep.train import hyper_at
 
 KIND = "surestep solver"
 FORMAT = 1

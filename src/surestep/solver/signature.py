@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 
 from surestep.base.errors import SolverFileError
-from surestep.problem.base import Problem, Theta
-from surestep.problem.draw import working_precision
-from surestep.problem.form import Part, parts, point_form, theta_form
+from surestep.problem import Part, Problem, Theta, parts, point_form, theta_form, working_precision
 from surestep.rollout.batched import rollouts
 from surestep.rules import GradientDescent
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from surestep.problem.base import Point
+from surestep.problem import Point
 from surestep.rollout.loop import Status
 from surestep.solver.monitor import Monitor
 

@@ -12,12 +12,19 @@ from jaxtyping import Array
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.certify.certificate import Certificate
-from surestep.problem.base import Point, Problem, Theta, instance
-from surestep.problem.draw import draw, working_precision
-from surestep.problem.form import theta_form
-from surestep.problem.goal import Goal
-from surestep.problem.instances import Instances, as_points
+from surestep.certify import Certificate
+from surestep.problem import (
+    Goal,
+    Instances,
+    Point,
+    Problem,
+    Theta,
+    as_points,
+    instance,
+    theta_form,
+    working_precision,
+)
+from surestep.problem.draw import draw
 from surestep.rollout.batched import BLOCK, points_of
 from surestep.rules.base import Rule, require_fit
 from surestep.solver.call import Call, Callback, checked_steps, statuses

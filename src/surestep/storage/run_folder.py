@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from surestep.base.errors import RunFolderError
+from surestep.base.lazy import slow_import
 from surestep.storage.arrays import read_arrays, write_arrays
 from surestep.storage.checkpoint import FileCheckpoint
 from surestep.storage.files import exclusive, parse_json
@@ -259,13 +260,12 @@ class RunFolder:
         print(folder.dataset("evaluate").losses.dims)
         ```
         """
-        import xarray  # noqa: PLC0415  (pandas comes with it, which takes half a second)
-
+        library = slow_import("xarray")  # pandas comes with it
         path = self._result_path(stage)
         arrays, metadata = read_arrays(path)
         names = parse_json(metadata.get("axes", ""), path)
         try:
-            return xarray.Dataset(
+            return library.Dataset(
                 {name: (tuple(names[name]), array) for name, array in arrays.items()}
             )
         except (KeyError, TypeError, ValueError) as error:

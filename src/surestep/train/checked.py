@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from surestep.base.keys import named_key
-from surestep.problem.datasets import PriorSet, ValidationSet
+from surestep.problem import PriorSet, ValidationSet
 from surestep.rules.base import Rule, with_hyper
 from surestep.train.constraint import SuccessEstimate
 from surestep.train.task import Task

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.problem.base import Problem, Theta, count, instance
-from surestep.problem.draw import draw, working_precision
+from surestep.problem import Problem, Theta, count, instance, working_precision
+from surestep.problem.draw import draw
 
 
 @dataclasses.dataclass(frozen=True)

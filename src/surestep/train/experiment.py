@@ -11,8 +11,7 @@ from jaxtyping import Array, Float
 
 from surestep.base.errors import ConfigurationError, unknown
 from surestep.base.keys import named_key
-from surestep.problem.base import Point, Problem, Theta
-from surestep.problem.draw import working_precision
+from surestep.problem import Point, Problem, Theta, working_precision
 from surestep.rollout.loop import Measure
 from surestep.rollout.observe import Statistic
 from surestep.rules.base import Rule, hyper_of, with_hyper

@@ -18,10 +18,15 @@ from jaxtyping import Array, Float, Scalar
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.base.progress import Reporter, Silence
-from surestep.problem.base import Problem, Theta, instance
-from surestep.problem.datasets import PriorSet
-from surestep.problem.draw import working_precision
-from surestep.problem.oracle import Evaluations, Oracle
+from surestep.problem import (
+    Evaluations,
+    Oracle,
+    PriorSet,
+    Problem,
+    Theta,
+    instance,
+    working_precision,
+)
 from surestep.rollout.loop import Progress, in_step
 from surestep.rules.base import Rule, hyper_of, require_fit, with_hyper
 from surestep.storage.run_folder import axes

@@ -17,8 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from surestep.base.errors import ConfigurationError, InfeasibleError
 from surestep.base.progress import Reporter, Silence
-from surestep.problem.datasets import PriorSet, ValidationSet
-from surestep.problem.draw import working_precision
+from surestep.problem import PriorSet, ValidationSet, working_precision
 from surestep.rules.base import Rule, with_hyper
 from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
 from surestep.storage.run_folder import axes

@@ -12,9 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.base import CompositeProblem, Problem, Theta
-from surestep.problem.datasets import PriorSet
-from surestep.problem.draw import working_precision
+from surestep.problem import CompositeProblem, PriorSet, Problem, Theta, working_precision
 
 
 def coordinate_steps(

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
-from surestep.problem.base import Problem, Theta, count
+from surestep.problem import Problem, Theta, count
 from surestep.rules.base import Rule, with_hyper
 from surestep.train.trajectory import (
     Material,

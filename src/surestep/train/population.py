@@ -19,9 +19,7 @@ from jaxtyping import Array, Float
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.base.progress import Reporter, Silence
-from surestep.problem.base import Problem, instance
-from surestep.problem.datasets import PriorSet
-from surestep.problem.draw import working_precision
+from surestep.problem import PriorSet, Problem, instance, working_precision
 from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.storage.checkpoint import Checkpoint, NoCheckpoint
 from surestep.storage.run_folder import axes

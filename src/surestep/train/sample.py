@@ -16,10 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from surestep.base.errors import ConfigurationError, InfeasibleError
 from surestep.base.progress import Bar, Reporter, Silence
 from surestep.bounds import normalised
-from surestep.problem.base import Problem
-from surestep.problem.datasets import PriorSet, ValidationSet
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import reached
+from surestep.problem import PriorSet, Problem, ValidationSet, reached, working_precision
 from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
 from surestep.storage.run_folder import axes

@@ -14,8 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.problem.base import Problem
-from surestep.problem.datasets import PriorSet
+from surestep.problem import PriorSet, Problem
 from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.train.pieces import (
     Draws,

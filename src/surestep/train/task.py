@@ -9,10 +9,17 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from surestep.base.keys import named_key
-from surestep.problem.base import Problem, instance
-from surestep.problem.datasets import DataSet, PriorSet, ValidationSet
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import Goal, reached, thresholds
+from surestep.problem import (
+    DataSet,
+    Goal,
+    PriorSet,
+    Problem,
+    ValidationSet,
+    instance,
+    reached,
+    thresholds,
+    working_precision,
+)
 from surestep.rollout.batched import losses_at
 from surestep.rollout.observe import Observed, Statistic, Watch
 from surestep.rollout.tiles import Work, observe_all, require_sound

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.base import Problem, Theta, instance
-from surestep.problem.datasets import PriorSet
+from surestep.problem import PriorSet, Problem, Theta, instance
 from surestep.rollout.loop import Progress, begin, unrolled
 from surestep.rules.base import Rule, with_hyper
 

@@ -13,9 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem.base import Problem, Theta, instance
-from surestep.problem.datasets import PriorSet
-from surestep.problem.draw import working_precision
+from surestep.problem import PriorSet, Problem, Theta, instance, working_precision
 from surestep.rollout.batched import losses_at
 from surestep.rules.base import Rule
 from surestep.rules.safeguarded import SafeguardSettings

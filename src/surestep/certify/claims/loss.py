@@ -9,7 +9,7 @@ from jaxtyping import Float
 from surestep.certify.certificate import rounded_down, rounded_up
 from surestep.certify.claims.base import BinaryClaim, BoundedClaim, Terms, numbers
 from surestep.certify.evidence import Evidence
-from surestep.problem.goal import reached
+from surestep.problem import reached
 
 
 @dataclasses.dataclass(frozen=True)

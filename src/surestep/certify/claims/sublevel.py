@@ -11,7 +11,7 @@ from surestep.bounds.uniform import sample_uppers
 from surestep.certify.certificate import Statement, rounded_up
 from surestep.certify.claims.base import SLACK, Asserted, Basis, Claim, Truth
 from surestep.certify.claims.loss import GoalMissed
-from surestep.problem.goal import reached
+from surestep.problem import reached
 
 
 @dataclasses.dataclass(frozen=True)

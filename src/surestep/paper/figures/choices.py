@@ -7,16 +7,12 @@ from jaxtyping import Float
 
 from surestep.base.progress import Reporter
 from surestep.paper import registry
-from surestep.problem.datasets import Split
-from surestep.problem.draw import working_precision
+from surestep.problem import Split, working_precision
 from surestep.report.figures import Figure, iterations_panel
 from surestep.rules.base import Rule, with_hyper
-from surestep.train.constraint import Constraint
+from surestep.train import Constraint, LocateSettings, Restarts, Task, TrainingSettings, hyper_at
 from surestep.train.imitate import imitate
-from surestep.train.locate import LocateSettings, locate
-from surestep.train.steps import Restarts, hyper_at
-from surestep.train.task import Task
-from surestep.train.trajectory import TrainingSettings
+from surestep.train.locate import locate
 
 CHOICES: dict[str, tuple[TrainingSettings, Restarts]] = {
     "ratio, random length": (TrainingSettings(), "random"),

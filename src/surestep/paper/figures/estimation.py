@@ -5,7 +5,7 @@ from jaxtyping import Bool
 
 from surestep.base.progress import Reporter
 from surestep.report.figures import Figure, Line, Mark, Panel
-from surestep.train.constraint import Constraint, estimate_success
+from surestep.train import Constraint, estimate_success
 
 TRUTH = 0.8
 CONSTRAINT = Constraint(

@@ -11,8 +11,13 @@ from jaxtyping import Array, Bool, Float, Scalar
 from surestep.base.keys import named_key
 from surestep.base.progress import Reporter
 from surestep.report.figures import Field, Figure, Panel, Points
-from surestep.train.constraint import Constraint, SuccessEstimate, estimate_success
-from surestep.train.langevin import constrained_chain, langevin_move
+from surestep.train import (
+    Constraint,
+    SuccessEstimate,
+    constrained_chain,
+    estimate_success,
+    langevin_move,
+)
 
 CONSTRAINT = Constraint(
     lower=0.6, upper=1.0, quantile_lower=0.01, quantile_upper=0.99, width=0.05, early_decision=0.0

@@ -9,18 +9,15 @@ import jax.numpy as jnp
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
-from surestep.certify.certificate import Certificate
-from surestep.certify.posterior import Certified
-from surestep.problem.datasets import Split, TrainSet
-from surestep.problem.draw import DrawnInChunks
+from surestep.certify import Certificate, Certified
+from surestep.problem import DrawnInChunks, Split, TrainSet
 from surestep.run.charges import OWN, Charge, read_charges, recorded_hashes, require_fresh, spent_on
 from surestep.run.config import RunConfig
 from surestep.run.fresh import deployed_sample
 from surestep.run.instance_store import stored_instances
 from surestep.run.verify.run import Check, Finished, checks_of, made_elsewhere, read_plan
 from surestep.storage.run_folder import RunFolder
-from surestep.train.experiment import Experiment
-from surestep.train.sample import Sampled
+from surestep.train import Experiment, Sampled
 
 
 def verify_fresh(

@@ -11,16 +11,26 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from surestep.base.machine import provenance
-from surestep.certify.certificate import Certificate, Statement
-from surestep.certify.gather import race_length
-from surestep.certify.plan import Plan
-from surestep.certify.planning import choose_opponents, plan_run
-from surestep.certify.posterior import Certified, find_posterior
-from surestep.certify.statements import issue
-from surestep.problem.base import StockedProblem
-from surestep.problem.datasets import DataSet, Split, StreamedTrainSet, TrainSet
-from surestep.problem.draw import working_precision
-from surestep.problem.goal import reached
+from surestep.certify import (
+    Certificate,
+    Certified,
+    Plan,
+    Statement,
+    choose_opponents,
+    find_posterior,
+    issue,
+    plan_run,
+    race_length,
+)
+from surestep.problem import (
+    DataSet,
+    Split,
+    StockedProblem,
+    StreamedTrainSet,
+    TrainSet,
+    reached,
+    working_precision,
+)
 from surestep.rollout.observe import Observed, Watch
 from surestep.rollout.rounding import (
     EXACT,
@@ -40,8 +50,7 @@ from surestep.run.config import RunConfig
 from surestep.storage.files import read_json
 from surestep.storage.records import from_plain, to_json, to_plain
 from surestep.storage.run_folder import RunFolder
-from surestep.train.experiment import Experiment
-from surestep.train.sample import Sampled
+from surestep.train import Experiment, Sampled
 
 _FEW = 64
 """How many instances are rolled out again of what was made elsewhere, if nobody asks for more."""
