@@ -1,0 +1,94 @@
+"""`docs/results.md`, made from stored results: `make results`.
+
+Records of runs lie under `docs/results/` as JSON: for every run its problem, preset, seed, version,
+device and numbers, and notes about what was observed. The certificates of some runs lie beside
+them. `results.md.j2` says which of these numbers the page shows where.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "docs" / "results"
+PAGE = ROOT / "docs" / "results.md"
+TEMPLATE = "results.md.j2"
+
+Record = dict[str, Any]
+
+
+def read(name: str, folder: Path = STORED) -> Record:
+    """A stored file. Numbers stay as they are written, so that the page shows no other digits."""
+    text = (folder / name).read_text(encoding="utf-8")
+    return json.loads(text, parse_float=str, parse_int=str)
+
+
+def certificate(name: str) -> Record:
+    """What a stored certificate says, with the digits of its own sentences.
+
+    These are rounded to the safe side: a probability down, a loss up.
+    """
+    stored = read(name)
+    said = {one["name"]: one["sentence"] for one in stored["statements"]}
+    return {
+        "iterations": stored["horizon"],
+        "instances": stored["sizes"]["train"],
+        "success": _number(r"probability at least (\S+)\.$", said["missing the goal"]),
+        "quantile_80": _number(r"a loss of at most (\S+) ", said["losses over iterations"]),
+        "clipped_mean": _number(r"is at most (\S+) in expectation", said["loss, clipped"]),
+        "clip": _number(r"counted as (\S+) ", said["loss, clipped"]),
+    }
+
+
+def cell(value: Any) -> str:
+    """A value of a record as text.
+
+    Measurements to several accuracies are lists; a pair of median and 90th percentile is printed
+    as `median/p90`. What was not reached is null and printed as a dash.
+    """
+    match value:
+        case None:
+            return "-"
+        case {"median": median, "p90": high}:
+            return f"{cell(median)}/{cell(high)}"
+        case list():
+            pairs = any(isinstance(one, dict) for one in value)
+            return (", " if pairs else " / ").join(map(cell, value))
+        case _:
+            return str(value)
+
+
+def span(values: Iterable[str]) -> str:
+    """The smallest and the largest of some numbers, as they are written."""
+    ordered = sorted(values, key=float)
+    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
+
+
+def page() -> str:
+    """The page as Markdown."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        finalize=cell,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["span"] = span
+    return environment.get_template(TEMPLATE).render(read=read, certificate=certificate)
+
+
+def _number(pattern: str, sentence: str) -> str:
+    found = re.search(pattern, sentence)
+    if found is None:
+        raise ValueError(f"no {pattern!r} in {sentence!r}")
+    return found[1]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"written: {PAGE}")
