@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import surestep
+import surestep as ss
 
 FEATURES, POINTS = 20, 100
 mixing = np.linalg.cholesky(0.9 ** np.abs(np.subtract.outer(range(FEATURES), range(FEATURES))))
@@ -34,9 +34,9 @@ def loss(x, theta):
     return jnp.mean(huber(theta["inputs"] @ x - theta["targets"])) + 1e-4 * jnp.sum(x**2)
 
 
-problem = surestep.Problem.of(loss, x0=np.zeros(FEATURES), sample=sample, name="robust regression")
+problem = ss.make_problem(loss, x0=np.zeros(FEATURES), sample=sample, name="robust regression")
 
 if __name__ == "__main__":
-    learned = surestep.fit(problem, budget="1m")
+    learned = ss.fit(problem, budget="1m")
     print(learned.certificate)
-    print(surestep.report.summary(learned))
+    print(ss.report.summary(learned))

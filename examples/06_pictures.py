@@ -10,7 +10,7 @@ one number for each frequency.
 import jax
 import jax.numpy as jnp
 
-import surestep
+import surestep as ss
 
 SIDE, SHAPES = 32, 6
 grid = (jnp.arange(SIDE) + 0.5) / SIDE
@@ -35,9 +35,9 @@ def loss(x, noisy):
     return 0.5 * jnp.sum((x - noisy) ** 2) + 0.1 * variation
 
 
-problem = surestep.Problem.of(loss, x0=lambda noisy: noisy, sample=sample, name="pictures")
+problem = ss.make_problem(loss, x0=lambda noisy: noisy, sample=sample, name="pictures")
 
 if __name__ == "__main__":
-    learned = surestep.fit(problem, budget="2m")
+    learned = ss.fit(problem, budget="2m")
     print(learned.certificate)
-    print(surestep.report.summary(learned))
+    print(ss.report.summary(learned))
