@@ -5,9 +5,10 @@ device and numbers, and notes about what was observed. The certificates of some 
 them. `results.md.j2` says which of these numbers the page shows where.
 """
 
+import functools
 import json
+import operator
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,16 @@ def cell(value: Any) -> str:
             return str(value)
 
 
-def span(values: Iterable[str]) -> str:
-    """The smallest and the largest of some numbers, as they are written."""
-    ordered = sorted(values, key=float)
-    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
+def along(runs: list[Record], *path: str | int) -> list[Any]:
+    """One number of every run: `along(runs, "gradients", "learned", 0)`."""
+    return [functools.reduce(operator.getitem, path, run) for run in runs]
+
+
+def span(runs: list[Record], *path: str | int) -> str:
+    """The smallest and the largest of a number over runs; what was not reached is the largest."""
+    values = sorted(along(runs, *path), key=lambda one: float(one or "inf"))
+    first, last = cell(values[0]), cell(values[-1])
+    return first if first == last else f"{first} to {last}"
 
 
 def page() -> str:
@@ -78,8 +85,8 @@ def page() -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["span"] = span
-    return environment.get_template(TEMPLATE).render(read=read, certificate=certificate)
+    tools = {"read": read, "certificate": certificate, "along": along, "span": span}
+    return environment.get_template(TEMPLATE).render(tools)
 
 
 def _number(pattern: str, sentence: str) -> str:

@@ -33,13 +33,13 @@ def test_another_number_in_a_record_is_another_page(monkeypatch):
     def changed(name):
         found = read(name)
         if name == "best/lasso/runs.json":
-            found["runs"][0]["gradients"]["learned"][0]["p90"] = "22"
+            found["runs"][0]["gradients"]["learned"][0]["p90"] = "99"
         return found
 
     monkeypatch.setattr(results, "read", changed)
     page = results.page()
-    assert "| 1 | 18/22, 35/48, 196/498 |" in page
-    assert "| 1 | 18/21, 35/48, 196/498 |" not in page
+    assert "| learned | 17 to 21 | 19 to 99 |" in page
+    assert "| learned | 17 to 21 | 19 to 25 |" not in page
 
 
 def test_numbers_keep_their_digits():
@@ -47,8 +47,49 @@ def test_numbers_keep_their_digits():
     assert results.cell(stored["Adam from the learned start"]) == "19.6 / 2.74 / 1"
     assert results.cell({"median": "30", "p90": None}) == "30/-"
     assert results.cell([{"median": "1", "p90": "2"}, {"median": "4", "p90": "5"}]) == "1/2, 4/5"
-    assert results.span(["1e-3", "2e-4", "0.5"]) == "2e-4 to 0.5"
-    assert results.span(["6", "6"]) == "6"
+    assert results.cell(["16", None, None]) == "16 / - / -"
+
+
+def test_a_span_goes_from_the_smallest_to_the_largest():
+    runs: list[results.Record] = [
+        {"a": {"b": ["1e-3", None, "6"]}},
+        {"a": {"b": ["2e-4", "5", "6"]}},
+    ]
+    assert results.along(runs, "a", "b", 0) == ["1e-3", "2e-4"]
+    assert results.span(runs, "a", "b", 0) == "2e-4 to 1e-3"
+    assert results.span(runs, "a", "b", 1) == "5 to -"
+    assert results.span(runs, "a", "b", 2) == "6"
+
+
+def test_what_the_page_says_of_all_seeds_is_true_of_each():
+    """Ten of ten seeds, six of ten, nine of ten: the template's words, from the records."""
+
+    def runs(name):
+        return json.loads((results.STORED / name).read_text())["runs"]
+
+    for run in runs("best/network/runs.json"):
+        means = run["mean_loss"]
+        for opponent in ("Adam, tuned", "L-BFGS"):
+            pairs = zip(means["learned"], means[opponent], strict=True)
+            assert all(ours < theirs for ours, theirs in pairs)
+    better = [
+        run["mean_loss"]["L-BFGS from the learned start"][2] < run["mean_loss"]["learned"][2]
+        for run in runs("best/network/runs.json")
+    ]
+    assert (sum(better), len(better)) == (6, 10)
+    for name, sooner in (("runs", 10), ("from-0", 9)):
+        found = [run["gradients"] for run in runs(f"best/lasso/{name}.json")]
+        assert len(found) == 10
+        for share in ("median", "p90"):
+            assert all(
+                2 * one["learned"][1][share] <= one["FISTA with restart"][1][share] for one in found
+            )
+        assert (
+            sum(one["ADMM, tuned"][2]["p90"] < one["learned"][2]["p90"] for one in found) == sooner
+        )
+    for run in runs("best/mnist/runs.json"):
+        ours, adam = (run["solvers"][name] for name in ("learned", "Adam, tuned"))
+        assert 2 * ours["iterations_to_all_right"][0] <= adam["iterations_to_all_right"][0]
 
 
 def test_certificates_are_quoted_with_their_own_digits():
