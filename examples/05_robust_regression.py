@@ -3,7 +3,7 @@
     surestep run examples/05_robust_regression.py --budget 1m
 
 Features are strongly correlated, one in ten targets is an outlier, and every data set has its own
-true coefficients: nothing but the way the loss bends is common to all instances.
+true coefficients. Only the curvature of the loss is common to all instances.
 """
 
 import jax

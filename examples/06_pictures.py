@@ -1,10 +1,9 @@
-"""Denoising small pictures with a rounded total variation.
+"""Denoising small images with a smoothed total variation.
 
     surestep run examples/06_pictures.py --budget 2m
 
-A picture is a random scene of rectangles and discs, with noise. All that is known of a new one is
-that what happens to one pixel could have happened to any other: the metric that is learned has
-one number for each frequency.
+An instance is a random scene of rectangles and discs, with noise. All pixels are alike, so the
+learned metric has one number for each frequency.
 """
 
 import jax
