@@ -5,9 +5,7 @@ device and numbers, and notes about what was observed. The certificates of some 
 them. `results.md.j2` says which of these numbers the page shows where.
 """
 
-import functools
 import json
-import operator
 import re
 from pathlib import Path
 from typing import Any
@@ -65,7 +63,10 @@ def cell(value: Any) -> str:
 
 def along(runs: list[Record], *path: str | int) -> list[Any]:
     """One number of every run: `along(runs, "gradients", "learned", 0)`."""
-    return [functools.reduce(operator.getitem, path, run) for run in runs]
+    found: list[Any] = list(runs)
+    for step in path:
+        found = [one[step] for one in found]
+    return found
 
 
 def span(runs: list[Record], *path: str | int) -> str:
