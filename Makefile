@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs bench fuzz crash audit-deps format lock clean
+.PHONY: demo test lint docs results bench fuzz crash audit-deps format lock clean
 
 # One virtual environment; each stamp says which locked set it holds.
 $(VENV)/.base: requirements/base.txt pyproject.toml
@@ -35,6 +35,10 @@ lint: $(VENV)/.dev
 # The site in build/site; a broken link or a page that loads from another host is an error.
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict --quiet
+
+# docs/results.md from the records in docs/results/ and benchmarks/results.md.j2.
+results: $(VENV)/.base
+	$(BIN)/python benchmarks/results.py
 
 bench: $(VENV)/.base
 	$(BIN)/python -m benchmarks --out build/bench

@@ -8,12 +8,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-import surestep
-from surestep import paper
-from surestep.rules import LBFGS, Coordinatewise, GradientDescent, Nesterov
+import surestep as ss
 
 
-class Logistic(surestep.Problem):
+class Logistic(ss.Problem):
     """Fit 10 weights to 40 labelled points; every data set has its own true weights."""
 
     def sample(self, key):
@@ -34,25 +32,25 @@ class Logistic(surestep.Problem):
 
 
 smoothness = 1.0  # of a typical instance: largest eigenvalue of points' points / 160, plus 0.1
-experiment = surestep.Experiment(
+experiment = ss.Experiment(
     problem=Logistic(),
-    create_rule=Coordinatewise.create,
-    teacher=GradientDescent(1 / smoothness),
-    baselines={"Nesterov": Nesterov(1 / smoothness), "L-BFGS": LBFGS()},
-    accuracies=surestep.Accuracies((0.5,)),
+    create_rule=ss.rules.Coordinatewise.create,
+    teacher=ss.rules.GradientDescent(1 / smoothness),
+    baselines={"Nesterov": ss.rules.Nesterov(1 / smoothness), "L-BFGS": ss.rules.LBFGS()},
+    accuracies=ss.Accuracies((0.5,)),
 )
 # Numbers of a run are independent of the problem; start from a preset's.
 config = dataclasses.replace(
-    paper.preset("quadratics", "tiny"),
+    ss.paper.preset("quadratics", "tiny"),
     name="logistic",
     problem=None,
-    goal=surestep.Goal(scale=0.9, exponent=1.0),
+    goal=ss.Goal(scale=0.9, exponent=1.0),
     horizon=20,
-    evaluate=dataclasses.replace(paper.preset("quadratics", "tiny").evaluate, baselines=()),
+    evaluate=dataclasses.replace(ss.paper.preset("quadratics", "tiny").evaluate, baselines=()),
 )
 
 if __name__ == "__main__":
-    learned = surestep.learn(config, experiment)
+    learned = ss.learn(config, experiment)
     print(learned.certificate)
     print()
-    print(surestep.report.summary(learned))
+    print(ss.report.summary(learned))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
-import surestep
+import surestep as ss
 
 features, labels = load_breast_cancer(return_X_y=True)
 features = (features - features.mean(axis=0)) / features.std(axis=0)
@@ -28,9 +28,9 @@ def loss(x, weights):
     return jnp.mean(weights * misfit) + 1e-3 * jnp.sum(x**2)
 
 
-problem = surestep.Problem.of(loss, x0=np.zeros(features.shape[1]), sample=sample, name="logistic")
+problem = ss.make_problem(loss, x0=np.zeros(features.shape[1]), sample=sample, name="logistic")
 
 if __name__ == "__main__":
-    learned = surestep.fit(problem, budget="1m")
+    learned = ss.fit(problem, budget="1m")
     print(learned.certificate)
-    print(surestep.report.summary(learned))
+    print(ss.report.summary(learned))

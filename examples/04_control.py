@@ -9,8 +9,7 @@ the best forces over the next steps. Only the state differs from instance to ins
 import jax
 import numpy as np
 
-import surestep
-from surestep.problem.penalties import Box
+import surestep as ss
 
 MASSES, STEPS, DT = 6, 20, 0.3
 stiff = 2 * np.eye(MASSES) - np.eye(MASSES, k=1) - np.eye(MASSES, k=-1)
@@ -36,11 +35,15 @@ def cost(forces, state):
     return (0.5 * states @ states + 0.05 * forces @ forces) / STEPS
 
 
-problem = surestep.Problem.of(
-    cost, x0=np.zeros(driven.shape[1]), sample=sample, penalty=Box(-0.5, 0.5), name="control"
+problem = ss.make_problem(
+    cost,
+    x0=np.zeros(driven.shape[1]),
+    sample=sample,
+    penalty=ss.penalties.Box(-0.5, 0.5),
+    name="control",
 )
 
 if __name__ == "__main__":
-    learned = surestep.fit(problem, budget="1m")
+    learned = ss.fit(problem, budget="1m")
     print(learned.certificate)
-    print(surestep.report.summary(learned))
+    print(ss.report.summary(learned))

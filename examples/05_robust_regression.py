@@ -3,14 +3,14 @@
     surestep run examples/05_robust_regression.py --budget 1m
 
 Features are strongly correlated, one in ten targets is an outlier, and every data set has its own
-true coefficients: nothing but the way the loss bends is common to all instances.
+true coefficients. Only the curvature of the loss is common to all instances.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-import surestep
+import surestep as ss
 
 FEATURES, POINTS = 20, 100
 mixing = np.linalg.cholesky(0.9 ** np.abs(np.subtract.outer(range(FEATURES), range(FEATURES))))
@@ -34,9 +34,9 @@ def loss(x, theta):
     return jnp.mean(huber(theta["inputs"] @ x - theta["targets"])) + 1e-4 * jnp.sum(x**2)
 
 
-problem = surestep.Problem.of(loss, x0=np.zeros(FEATURES), sample=sample, name="robust regression")
+problem = ss.make_problem(loss, x0=np.zeros(FEATURES), sample=sample, name="robust regression")
 
 if __name__ == "__main__":
-    learned = surestep.fit(problem, budget="1m")
+    learned = ss.fit(problem, budget="1m")
     print(learned.certificate)
-    print(surestep.report.summary(learned))
+    print(ss.report.summary(learned))

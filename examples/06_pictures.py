@@ -1,16 +1,15 @@
-"""Denoising small pictures with a rounded total variation.
+"""Denoising small images with a smoothed total variation.
 
     surestep run examples/06_pictures.py --budget 2m
 
-A picture is a random scene of rectangles and discs, with noise. All that is known of a new one is
-that what happens to one pixel could have happened to any other: the metric that is learned has
-one number for each frequency.
+An instance is a random scene of rectangles and discs, with noise. All pixels are alike, so the
+learned metric has one number for each frequency.
 """
 
 import jax
 import jax.numpy as jnp
 
-import surestep
+import surestep as ss
 
 SIDE, SHAPES = 32, 6
 grid = (jnp.arange(SIDE) + 0.5) / SIDE
@@ -35,9 +34,9 @@ def loss(x, noisy):
     return 0.5 * jnp.sum((x - noisy) ** 2) + 0.1 * variation
 
 
-problem = surestep.Problem.of(loss, x0=lambda noisy: noisy, sample=sample, name="pictures")
+problem = ss.make_problem(loss, x0=lambda noisy: noisy, sample=sample, name="pictures")
 
 if __name__ == "__main__":
-    learned = surestep.fit(problem, budget="2m")
+    learned = ss.fit(problem, budget="2m")
     print(learned.certificate)
-    print(surestep.report.summary(learned))
+    print(ss.report.summary(learned))

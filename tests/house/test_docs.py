@@ -106,7 +106,8 @@ def test_the_example_of_the_readme(place):
 
 
 def test_every_command_has_a_section_and_a_real_invocation():
-    commands = set(re.findall(r"^  surestep (\w+)", USAGE, re.MULTILINE))
+    # Benchmarks are no command any more but `python -m benchmarks`, see docs/benchmarks.md.
+    commands = set(re.findall(r"^  surestep (\w+)", USAGE, re.MULTILINE)) - {"bench"}
     assert len(commands) >= 14
     page = (DOCS / "commands.md").read_text()
     sections = re.split(r"^## surestep (\w+)$", page, flags=re.MULTILINE)[1:]
@@ -133,6 +134,29 @@ def test_the_options_that_pages_print_exist(capsys):
             known[name] = capsys.readouterr().out
         for option in (word for word in words if word.startswith("--") and word != "--help"):
             assert re.search(rf"{option}\b", known[name]), (name, option)
+
+
+def test_the_readme_is_read_once():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 110
+
+
+OLD_WORDS = re.compile(
+    r"side by side|(?<!-)(?<!`)\babreast|\bnudge|\bstocks?\b|\bgoes on\b|at home in", re.I
+)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_pages_use_the_words_of_the_field(page):
+    """Batch, perturbation, data set, resume: one word for each idea."""
+    if page.stem != "design":  # the record of what was built, with the words of its time
+        assert OLD_WORDS.findall(page.read_text()) == []
+
+
+def test_an_old_word_is_found():
+    assert OLD_WORDS.findall("four at a time, side by side; `--abreast 4`; Nudges") == [
+        "side by side",
+        "Nudge",
+    ]
 
 
 def test_links_of_the_readme_lead_somewhere():
