@@ -25,12 +25,21 @@ if TYPE_CHECKING:
     from surestep.certify.certificate import Certificate, Statement
     from surestep.paper.registry import open_problem
     from surestep.problem import datasets, penalties
-    from surestep.problem.base import CompositeProblem, LeastSquares, PenalisedProblem, Problem
+    from surestep.problem.base import Problem
     from surestep.problem.from_functions import make_problem
     from surestep.problem.goal import Goal
+    from surestep.problem.kinds import (
+        CompositeProblem,
+        DualisedProblem,
+        KnownSmoothness,
+        LeastSquares,
+        PenalisedProblem,
+        ProximableSmooth,
+    )
     from surestep.rules.base import GradientRule, Rule
     from surestep.run.config import RunConfig
-    from surestep.run.pipeline import Learned, learn
+    from surestep.run.learned import Learned
+    from surestep.run.pipeline import learn
     from surestep.solver.monitor import Monitor
     from surestep.solver.solution import Coverage, Solution
     from surestep.solver.solver import Solver, load
@@ -43,7 +52,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Accuracies": "train.experiment",
     "Certificate": "certify.certificate",
-    "CompositeProblem": "problem.base",
+    "CompositeProblem": "problem.kinds",
+    "DualisedProblem": "problem.kinds",
+    "KnownSmoothness": "problem.kinds",
+    "ProximableSmooth": "problem.kinds",
     "Constraint": "train.constraint",
     "Coverage": "solver.solution",
     "Experiment": "train.experiment",
@@ -51,10 +63,10 @@ _HOMES = {
     "FitPlan": "auto.fit",
     "Goal": "problem.goal",
     "GradientRule": "rules.base",
-    "Learned": "run.pipeline",
-    "LeastSquares": "problem.base",
+    "Learned": "run.learned",
+    "LeastSquares": "problem.kinds",
     "Monitor": "solver.monitor",
-    "PenalisedProblem": "problem.base",
+    "PenalisedProblem": "problem.kinds",
     "Problem": "problem.base",
     "Rule": "rules.base",
     "RunConfig": "run.config",
@@ -86,16 +98,19 @@ __all__ = [
     "CompositeProblem",
     "Constraint",
     "Coverage",
+    "DualisedProblem",
     "Experiment",
     "External",
     "FitPlan",
     "Goal",
     "GradientRule",
+    "KnownSmoothness",
     "Learned",
     "LeastSquares",
     "Monitor",
     "PenalisedProblem",
     "Problem",
+    "ProximableSmooth",
     "Rule",
     "RunConfig",
     "RunFolder",

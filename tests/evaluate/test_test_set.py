@@ -29,7 +29,7 @@ from surestep.report.figures import overview
 from surestep.report.profile import profile
 from surestep.rollout.loop import Status, reach, rollout
 from surestep.rules.base import hyper_of, with_hyper
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 from surestep.train.experiment import Accuracies
 from surestep.train.sample import sample
 

@@ -27,7 +27,7 @@ from surestep.rules import (
     Started,
 )
 from surestep.rules.base import GradientRule, hyper_of, with_hyper
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 
 BOWL, REGRESSION, LASSO = (PROBLEMS[name] for name in ("bowl", "regression", "lasso"))
 STEPS = 12

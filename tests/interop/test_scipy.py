@@ -22,7 +22,7 @@ from surestep.rules import (
     Safeguarded,
 )
 from surestep.rules.base import hyper_of, with_hyper
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 
 ENTRY = PROBLEMS["regression"]
 L = float(ENTRY.smoothness)

@@ -16,7 +16,7 @@ from surestep.cli.main import main
 from surestep.evaluate.test_set import Evaluated
 from surestep.report.tables import frame, table, timings, trajectories, write_parquet
 from surestep.rollout.loop import Status
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 from surestep.storage.files import write_text
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder

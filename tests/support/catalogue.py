@@ -14,13 +14,8 @@ from jaxtyping import Array
 from scipy import optimize
 from sklearn.linear_model import Lasso
 
-from surestep.problem.base import (
-    CompositeProblem,
-    KnownSmoothness,
-    LeastSquares,
-    Problem,
-    ProximableSmooth,
-)
+from surestep.problem.base import Problem
+from surestep.problem.kinds import CompositeProblem, KnownSmoothness, LeastSquares, ProximableSmooth
 from surestep.rules import (
     ADMM,
     LBFGS,

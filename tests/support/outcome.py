@@ -16,7 +16,7 @@ from surestep.problem.goal import Goal
 from surestep.rollout.loop import Status
 from surestep.rules import Coordinatewise
 from surestep.rules.base import hyper_of, solver_fingerprint
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 from surestep.train.constraint import Constraint
 from surestep.train.population import Chosen
 from surestep.train.sample import Sampled

@@ -11,7 +11,8 @@ from surestep.base.errors import ConfigurationError
 from surestep.base.progress import Reporter, Silence
 from surestep.problem import Problem, name_of
 from surestep.report import write_report
-from surestep.run.pipeline import Learned, learn
+from surestep.run.learned import Learned
+from surestep.run.pipeline import learn
 from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment
@@ -19,7 +20,16 @@ from surestep.train import Experiment
 
 @dataclasses.dataclass(frozen=True)
 class FitPlan:
-    """What `fit` would do with a problem: change it with `dataclasses.replace`, then `learn`."""
+    """What `fit` would do with a problem: change it with `dataclasses.replace`, then `learn`.
+
+    **Example:**
+
+    ```python
+    plan = ss.plan_fit(problem, budget="1m")
+    print(plan.words, plan.config.horizon, plan.survey.smoothness)
+    learned = ss.learn(plan.config, plan.experiment)
+    ```
+    """
 
     survey: Survey
     """What was found on a few instances of the prior set."""

@@ -14,7 +14,15 @@ SCHEMA = 2
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """One sentence that a certificate asserts, with what it rests on."""
+    """One sentence that a certificate asserts, with what it rests on.
+
+    **Example:**
+
+    ```python
+    for statement in learned.certificate.statements:
+        print(statement.name, statement.value, statement.rigorous)
+    ```
+    """
 
     name: str
     value: float
@@ -47,6 +55,14 @@ class Certificate:
     """All that is asserted of one learned rule, and the data behind it.
 
     The rigorous statements hold jointly with confidence `1 - epsilon`.
+
+    **Example:**
+
+    ```python
+    certificate = learned.certificate
+    print(certificate)
+    print(certificate.epsilon, certificate.assumptions)
+    ```
     """
 
     schema: int

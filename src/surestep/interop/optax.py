@@ -32,7 +32,7 @@ from surestep.rollout.loop import Progress, advance
 from surestep.rules.base import GradientRule, GradientState, Rule, require_fit
 
 if TYPE_CHECKING:
-    from surestep.run.pipeline import Learned
+    from surestep.run.learned import Learned
 
 Transformation = optax.GradientTransformationExtraArgs
 

@@ -17,7 +17,7 @@ from surestep.rules.base import AnyRule, Rule, State, missing_needs
 from surestep.rules.blocks import without_kernels
 
 if TYPE_CHECKING:
-    from surestep.run.pipeline import Learned
+    from surestep.run.learned import Learned
 
 
 class FunctionProblem(Problem):

@@ -31,7 +31,7 @@ from surestep.problem import Oracle, Vector
 from surestep.rules.base import GradientRule, GradientState, Rule, State
 
 if TYPE_CHECKING:
-    from surestep.run.pipeline import Learned
+    from surestep.run.learned import Learned
 
 SOLVED, LIMIT, DIVERGED, STOPPED = 0, 1, 2, 99
 """Statuses of a result; SciPy's own methods have the same number for a callback that stops."""

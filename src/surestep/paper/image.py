@@ -37,7 +37,7 @@ from surestep.rules import (
     NesterovPerInstance,
     PrimalDual,
 )
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 
 __all__ = ["PRESETS", "SUMMARY", "Config", "build", "draw", "family"]
 

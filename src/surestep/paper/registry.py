@@ -21,7 +21,7 @@ from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment
 
 if TYPE_CHECKING:
-    from surestep.run.pipeline import Learned
+    from surestep.run.learned import Learned
 
 NAMES = ("quadratics", "image", "lasso", "network", "mnist")
 """The paper's problems."""

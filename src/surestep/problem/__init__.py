@@ -5,14 +5,8 @@ What other rooms use is listed here.
 
 from surestep.problem.base import (
     ROLES,
-    CompositeProblem,
-    DualisedProblem,
-    KnownSmoothness,
-    LeastSquares,
-    PenalisedProblem,
     Point,
     Problem,
-    ProximableSmooth,
     StockedProblem,
     Theta,
     count,
@@ -37,6 +31,14 @@ from surestep.problem.from_functions import CompositeFunctionProblem, make_probl
 from surestep.problem.goal import Goal, at_start, reached, thresholds
 from surestep.problem.instance_files import fresh_instances, read_arrays_of
 from surestep.problem.instances import Instances, as_points
+from surestep.problem.kinds import (
+    CompositeProblem,
+    DualisedProblem,
+    KnownSmoothness,
+    LeastSquares,
+    PenalisedProblem,
+    ProximableSmooth,
+)
 from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
 from surestep.problem.penalties import Box
 

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError, ProblemError
-from surestep.problem.base import CompositeProblem, Point, Problem, StockedProblem, Theta
+from surestep.problem.base import Point, Problem, StockedProblem, Theta
+from surestep.problem.kinds import CompositeProblem
 from surestep.problem.penalties import Penalty
 from surestep.storage.npz import read_npz
 

@@ -12,15 +12,14 @@ from jax.extend.core import get_opaque_trace_state
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.problem.base import (
+from surestep.problem.base import Problem, Theta
+from surestep.problem.kinds import (
     CompositeProblem,
     DualisedProblem,
     KnownSmoothness,
     LeastSquares,
     PenalisedProblem,
-    Problem,
     ProximableSmooth,
-    Theta,
 )
 
 Vector = Float[Array, " n"]

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from surestep.certify import percent
 from surestep.report.figures import Figure, Line, Mark, Panel, loss_scale
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 
 STATEMENT = "losses over iterations"
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from surestep.certify import rounded_up
 from surestep.evaluate.off_family import Shifted
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 
 Scale = Literal["linear", "log"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]

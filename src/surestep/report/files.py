@@ -9,7 +9,7 @@ from surestep.report.figures import Figure, overview, shifted_figure
 from surestep.report.history import history
 from surestep.report.page import write_page
 from surestep.report.profile import profile
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Chosen
 

@@ -25,7 +25,7 @@ from surestep.report.page_tables import Table, duration
 from surestep.report.reading import Key, describe, legend, numbers
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.rules.base import Rule, hyper_of
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 from surestep.storage.files import write_text
 from surestep.storage.run_folder import RunFolder
 

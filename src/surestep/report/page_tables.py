@@ -11,7 +11,7 @@ from surestep.certify import Certificate, percent, rounded_down, rounded_up
 from surestep.evaluate.off_family import Shifted
 from surestep.evaluate.test_set import Evaluated
 from surestep.report.certified import certified_quantiles, observed_quantile
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 
 
 @dataclasses.dataclass(frozen=True)

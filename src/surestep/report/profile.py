@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from surestep.evaluate.test_set import Evaluated
 from surestep.report.figures import Figure, Line, Panel
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 
 
 def performance_ratios(

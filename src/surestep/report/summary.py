@@ -8,7 +8,7 @@ from jaxtyping import Float
 from surestep.evaluate.break_even import BreakEven
 from surestep.evaluate.off_family import Shifted
 from surestep.report.figures import missed_note
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 
 
 def summary(learned: Learned) -> str:

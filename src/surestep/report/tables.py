@@ -16,7 +16,7 @@ from surestep.storage.files import write_bytes, write_text
 from surestep.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from surestep.run.pipeline import Learned
+    from surestep.run.learned import Learned
 
 FORMATS = (".parquet", ".csv")
 _TRAJECTORY = ("solver", "instance", "iteration")

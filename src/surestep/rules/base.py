@@ -40,6 +40,30 @@ class Rule(eqx.Module):
 
     The inexact arrays among a rule's fields are its *hyper*: what learning changes. Numbers that
     are not to be learned are plain Python floats.
+
+    A rule of your own that needs one gradient an iteration is shorter as a `GradientRule`.
+
+    **Example:** gradient descent with a learned step size, written out.
+
+    ```python
+    import equinox as eqx
+
+    class State(eqx.Module):
+        x: jax.Array
+        value: jax.Array
+        gradient: jax.Array
+
+    class LearnedStep(ss.Rule):
+        step_size: jax.Array
+
+        def init(self, oracle, x):
+            return State(x, *oracle.value_and_gradient(x))
+
+        def step(self, oracle, state):
+            return self.init(oracle, state.x - self.step_size * state.gradient)
+
+    rule = LearnedStep(jnp.asarray(0.1))
+    ```
     """
 
     needs: ClassVar[tuple[Need, ...]] = ()
@@ -95,6 +119,21 @@ class GradientRule(Rule):
     """A rule whose update needs the value and the gradient at the current point, no more.
 
     Subclasses write `remember` and `update`; one gradient is evaluated per iteration.
+
+    **Example:** gradient descent with a learned step size.
+
+    ```python
+    class LearnedStep(ss.GradientRule):
+        step_size: jax.Array
+
+        def remember(self, x, value, gradient):
+            return ()
+
+        def update(self, x, value, gradient, memory):
+            return x - self.step_size * gradient, memory
+
+    rule = LearnedStep(jnp.asarray(0.1))
+    ```
     """
 
     @abc.abstractmethod

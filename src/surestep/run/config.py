@@ -28,7 +28,16 @@ Settings = TypeVar("Settings")
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Generic[Settings]):
-    """Every number of a run. Two runs with equal configurations give equal certificates."""
+    """Every number of a run. Two runs with equal configurations give equal certificates.
+
+    **Example:**
+
+    ```python
+    config = ss.paper.preset("quadratics", "tiny")
+    config = dataclasses.replace(config, horizon=20, seed=1)
+    config.validate()
+    ```
+    """
 
     name: Annotated[str, tyro.conf.Suppress]
     """The problem."""

@@ -1,11 +1,8 @@
 """The stages in order: from a problem to a certified rule, with every result kept on the way."""
 
 import dataclasses
-import functools
-import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
@@ -15,7 +12,6 @@ from surestep.base.errors import ConfigurationError, InfeasibleError, RunFolderE
 from surestep.base.machine import provenance
 from surestep.base.progress import Reporter, Silence
 from surestep.certify import (
-    Certificate,
     Certified,
     Plan,
     certify,
@@ -23,7 +19,7 @@ from surestep.certify import (
     issue,
     plan_run,
 )
-from surestep.evaluate.break_even import BreakEven, break_even, training_seconds
+from surestep.evaluate.break_even import training_seconds
 from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
 from surestep.evaluate.test_set import LEARNED, Evaluated, evaluate
 from surestep.problem import Problem, Split, Theta, check_problem, instance, working_precision
@@ -34,10 +30,8 @@ from surestep.rules.base import Rule, require_fit, solver_fingerprint, with_hype
 from surestep.run.batch_size import settled
 from surestep.run.charges import OWN, charge, record_hashes
 from surestep.run.config import RunConfig
-from surestep.solver.posterior import Posterior
+from surestep.run.learned import Learned
 from surestep.solver.signature import PROBES
-from surestep.solver.solution import Solution
-from surestep.solver.solver import Solver
 from surestep.storage.checkpoint import NoCheckpoint
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder, axes
@@ -56,65 +50,6 @@ class Solved:
     minima: np.ndarray = dataclasses.field(metadata=axes("instance"))
 
 
-@dataclasses.dataclass(frozen=True)
-class Learned:
-    """A learned rule, what is certified of it, and how it did on the test set."""
-
-    task: Task
-    deployed: Rule
-    """The rule that is handed out."""
-    certificate: Certificate
-    prior: Sampled
-    certified: Certified
-    evaluation: Evaluated
-    training_seconds: float = math.nan
-    """What imitating, locating and sampling took."""
-    shifted: Shifted | None = None
-    """What the rule does off the family, where the experiment says how to leave it."""
-    probes: Theta = None
-    """A few instances of the prior set; a saved solver recognises its problem by them."""
-
-    def break_even(self) -> list[BreakEven]:
-        """For every accuracy, after how many solves training has paid for itself."""
-        return break_even(self.evaluation, self.training_seconds)
-
-    @property
-    def problem(self) -> Problem:
-        """The family the rule was learned for."""
-        return self.task.problem
-
-    @functools.cached_property
-    def solver(self) -> Solver:
-        """What goes into production: the rule, its certificate and its posterior."""
-        task = self.task
-        return Solver(
-            task.problem,
-            self.deployed,
-            task.horizon,
-            task.goal,
-            task.block,
-            self.certificate,
-            # The posterior that the certificate's statements are about.
-            Posterior(self.prior.hypers, self.certified.log_posterior),
-            self.probes,
-        )
-
-    def save(self, path: Path | str) -> None:
-        """Write the solver into a file; `surestep.load` reads it."""
-        self.solver.save(path)
-
-    def solve(self, thetas: Theta, iterations: int | None = None) -> Solution:
-        """Iterate on a stacked set of instances, by default as often as the certificate says.
-
-        `solver.solve` has more to choose from.
-        """
-        return self.solver.solve(thetas, iterations=iterations)
-
-    def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Solution:
-        """Iterate on a stacked set of instances until each has reached an accuracy."""
-        return self.solver.solve(thetas, iterations=limit, tolerance=accuracy)
-
-
 def learn(
     config: RunConfig[Any],
     experiment: Experiment,
@@ -122,9 +57,28 @@ def learn(
     report: Reporter | None = None,
     crew: Crew | None = None,
 ) -> Learned:
-    """Run all stages; in a folder, go on from what is there already.
+    """Learn a rule, certify it and evaluate it: all stages, in order.
 
-    The crew rolls out where that is most of the work, in `certify`; everything else is done here.
+    **Arguments:**
+
+    - `config`: every number of the run, from `surestep.paper.preset` or `surestep.plan_fit`.
+    - `experiment`: the problem with its rule and its opponents.
+    - `folder`: where results are kept; a run that was interrupted goes on from there.
+    - `report`: where progress is told; by default nowhere.
+    - `crew`: who rolls out while certifying; by default this process with all its devices.
+
+    **Returns:** a `Learned`.
+
+    **Raises:** `surestep.errors.ConfigurationError` or `surestep.errors.ProblemError` before any
+    work is done, `surestep.errors.InfeasibleError` if no rule meets the success constraint, and
+    `surestep.errors.RunFolderError` if the folder holds something else.
+
+    **Example:**
+
+    ```python
+    config = ss.paper.preset("quadratics", "tiny")
+    learned = ss.learn(config, ss.paper.build(config), ss.RunFolder("runs/tiny"))
+    ```
     """
     config.validate()
     experiment.validate()

@@ -8,7 +8,7 @@ from surestep.evaluate.break_even import training_seconds
 from surestep.evaluate.off_family import Shifted
 from surestep.evaluate.test_set import Evaluated
 from surestep.run.config import RunConfig
-from surestep.run.pipeline import Learned
+from surestep.run.learned import Learned
 from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment, Sampled
