@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from support.shared import small_run
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SMALL, SPLIT, TASK, changed
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.certify.certificate import Certificate
@@ -29,7 +30,6 @@ from surestep.run.fresh import (
     read_instances,
     write_instances,
 )
-from surestep.run.pipeline import learn
 from surestep.run.verify.fresh import verify_fresh
 from surestep.run.verify.run import verify
 from surestep.storage.arrays import write_arrays
@@ -40,9 +40,7 @@ from surestep.train.sample import Sampled
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    folder = RunFolder(tmp_path_factory.mktemp("verify") / "run")
-    learn(SMALL, EXPERIMENT, folder)
-    return folder
+    return small_run(tmp_path_factory.mktemp("verify") / "run")
 
 
 @pytest.fixture
