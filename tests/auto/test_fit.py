@@ -226,7 +226,7 @@ def test_a_long_program_is_found_before_it_is_compiled():
         return jnp.sum(x)
 
     (note,) = programs.notes("loss", programs.program(lambda x: turns(x, 600), jnp.ones(2)))
-    assert "loss is a program of 1201 operations, 1200 of them from test_own.py, line" in note
+    assert "loss is a program of 1201 operations, 1200 of them from test_fit.py, line" in note
     looped = programs.program(
         lambda x: jax.lax.fori_loop(0, 600, lambda _, y: 0.5 * y + 1.0, x), jnp.ones(2)
     )

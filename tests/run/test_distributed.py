@@ -46,7 +46,7 @@ PATIENCE = 4
 
 TWICE = """
 import sys
-from surestep import cli
+from surestep.cli import main as cli
 
 def twice(arguments, leader):
     cli._certify([*arguments, "--instances", "777"], leader)
