@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from support.session import repeats
 from support.tiny import changed
 from surestep.base.errors import ConfigurationError
 from surestep.bounds import budget, uniform
@@ -33,15 +34,20 @@ from surestep.certify.audit import (
 from surestep.certify.claims import Claim, values
 from surestep.certify.statements import Basis, rigorous_statements
 
+AUDITS = repeats(2000, quick=400)
+"""How many certificates of each family are compared with the truth."""
+LUCKY_AUDITS = repeats(300, quick=100)
+"""The same where 200 samples are certified at a time; a lie shows much earlier."""
+
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_statement_is_false_more_often_than_its_epsilon(name):
-    outcomes = audit(FAMILIES[name](), repeats=2000)
+    outcomes = audit(FAMILIES[name](), repeats=AUDITS)
     assert violations(outcomes) == []
     certain = {"missing the goal", "losses over iterations", "all jointly"}
     more = {"sooner", "better"} if name == "negative minima" else {"sublevel"}
     assert {o.statement for o in outcomes} >= certain | more
-    assert all(o.repeats == 2000 for o in outcomes)
+    assert all(o.repeats == AUDITS for o in outcomes)
     # The bounds say something: they are not trivially true.
     assert sum(o.false for o in outcomes) > 0
 
@@ -88,13 +94,13 @@ def caught(outcomes, name):
 
 
 def test_choosing_the_luckiest_is_paid_for_by_the_prior():
-    outcomes = audit(LUCKY, repeats=300, certifier=deploy_luckiest)
+    outcomes = audit(LUCKY, repeats=LUCKY_AUDITS, certifier=deploy_luckiest)
     assert violations(outcomes) == []
 
 
 def test_an_unnormalised_prior_is_caught(monkeypatch):
     monkeypatch.setattr(uniform, "normalised", lambda w: np.asarray(w) - np.max(w))
-    outcomes = audit(LUCKY, repeats=300, certifier=deploy_luckiest)
+    outcomes = audit(LUCKY, repeats=LUCKY_AUDITS, certifier=deploy_luckiest)
     assert caught(outcomes, "missing the goal")
     assert caught(outcomes, "all jointly")
 
@@ -107,7 +113,7 @@ def test_a_prior_chosen_by_the_train_set_is_caught():
         basis = Basis(cheating, evidence, betting, deployed)
         return rigorous_statements(basis), betting, deployed
 
-    assert caught(audit(LUCKY, repeats=300, certifier=lie), "missing the goal")
+    assert caught(audit(LUCKY, repeats=LUCKY_AUDITS, certifier=lie), "missing the goal")
 
 
 def test_instances_counted_twice_are_caught():
@@ -179,7 +185,7 @@ def test_a_success_probability_from_the_set_that_chose_is_caught():
         changed_goal = dataclasses.replace(statements[0], value=bound, posterior_value=1.0)
         return [changed_goal, *statements[1:]], posterior, deployed
 
-    assert caught(audit(LUCKY, repeats=300, certifier=lie), "missing the goal")
+    assert caught(audit(LUCKY, repeats=LUCKY_AUDITS, certifier=lie), "missing the goal")
 
 
 def test_a_violation_is_a_matter_of_numbers():
