@@ -36,7 +36,7 @@ from surestep.certify.statements import Basis, rigorous_statements
 
 AUDITS = repeats(2000, quick=400)
 """How many certificates of each family are compared with the truth."""
-LUCKY_AUDITS = repeats(300, quick=100)
+LUCKY_AUDITS = repeats(300, quick=60)
 """The same where 200 samples are certified at a time; a lie shows much earlier."""
 
 
@@ -122,9 +122,10 @@ def test_instances_counted_twice_are_caught():
         return honest(family, changed(plan, train_size=2 * plan.train_size), twice)
 
     single = one_sample()
-    outcomes = audit(single, repeats=1000, certifier=lie)
+    number = repeats(1000, quick=400)
+    outcomes = audit(single, repeats=number, certifier=lie)
     assert caught(outcomes, "missing the goal")
-    assert violations(audit(single, repeats=1000)) == []
+    assert violations(audit(single, repeats=number)) == []
 
 
 def one_sample():
@@ -161,13 +162,14 @@ def test_one_epsilon_spent_on_several_statements_is_caught(monkeypatch):
             return changed(plan, claims=claims, opponents=names, shares=shares)
 
     ten = Ten(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)})
-    assert violations(audit(ten, repeats=500)) == []
+    number = repeats(500, quick=200)
+    assert violations(audit(ten, repeats=number)) == []
     monkeypatch.setattr(budget.Ledger, "of", lambda ledger, name: ledger.epsilon)
 
     def lie(family, plan, evidence):
         return honest(family, plan, evidence)
 
-    assert caught(audit(ten, repeats=500, certifier=lie), "all jointly")
+    assert caught(audit(ten, repeats=number, certifier=lie), "all jointly")
 
 
 def test_a_success_probability_from_the_set_that_chose_is_caught():
@@ -229,14 +231,14 @@ def test_weights_that_underflow_certify_nothing_and_break_nothing():
 def test_certified_quantiles_are_false_as_rarely_as_they_say(size, share):
     """Ties and a jump at the quantile itself, the hardest case, and a prior of two."""
     random = np.random.default_rng(2)
-    epsilon, repeats, log_prior = 0.2, 4000, np.log([0.7, 0.3])
+    epsilon, tries, log_prior = 0.2, 4000, np.log([0.7, 0.3])
     below = share - 1e-9
     false = 0
-    for _ in range(repeats):
+    for _ in range(tries):
         losses = np.where(random.random((2, size)) < below, 1.0, 2.0)
         # A certified loss of 1 is a lie: fewer than `share` are that small.
         false += np.any(quantile_uppers(losses, share, log_prior, epsilon) < 2)
-    assert false / repeats <= epsilon + 4 * np.sqrt(epsilon / repeats)
+    assert false / tries <= epsilon + 4 * np.sqrt(epsilon / tries)
     assert false > 0
 
 
