@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs results bench fuzz crash audit-deps format lock clean
+.PHONY: demo test test-all lint docs results bench fuzz crash audit-deps format lock clean
 
 # One virtual environment; each stamp says which locked set it holds.
 $(VENV)/.base: requirements/base.txt pyproject.toml
@@ -23,8 +23,13 @@ $(VENV)/.docs: requirements/docs.txt $(VENV)/.base
 demo: $(VENV)/.base
 	$(BIN)/surestep run quadratics --preset quick --seed 3 --out runs/demo
 
+# What is quick enough to wait for: one variant of everything, compiled without much optimization.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Everything, as often as it takes, compiled as users compile it.
+test-all: $(VENV)/.dev
+	SURESTEP_TESTS=all $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,24 +1,15 @@
-"""What tests share: float64, small tasks, and a counter of compilations."""
+"""What all tests share: their environment, float64, a counter of compilations, and what is slow."""
 
-import contextlib
-import gc
 import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from importlib.metadata import version
 
 import pytest
 
-# Compiled programs are shared by all processes of a test run: the first to import this makes the
-# folder, the others find it in their environment. JAX reads it when it is imported.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    _cache = tempfile.TemporaryDirectory(prefix="surestep-compiled-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+from support import session
 
-# Nothing is measured before a run: times would decide about the last bits.
-os.environ.setdefault("SURESTEP_CACHE", "off")
+session.prepare(version("jaxlib"))
 
 # Annotations are checked while tests run, unless SURESTEP_TYPES is "off".
 if os.environ.get("SURESTEP_TYPES", "on") != "off":
@@ -28,22 +19,25 @@ if os.environ.get("SURESTEP_TYPES", "on") != "off":
 
     install_import_hook(CHECKED, "support.types.checked")
 
-import equinox as eqx
-import jax
+# JAX reads its environment when it is imported.
+import jax  # noqa: E402
 
-_MAPS = Path("/proc/self/maps")
-_MANY_MAPS = 25_000
-"""Linux allows a process 65 530 memory maps by default, and every compiled program takes some."""
+from support.compiling import Compilations, counting, forget_if_many  # noqa: E402
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `make test-all` runs."""
+    if session.ALL:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_compiled_programs() -> Iterator[None]:
-    """Forget compiled programs before there are so many that compiling one more would crash."""
     yield
-    if _MAPS.exists() and _MAPS.read_text().count("\n") > _MANY_MAPS:
-        jax.clear_caches()
-        eqx.clear_caches()
-        gc.collect()
+    forget_if_many()
 
 
 @pytest.fixture(autouse=True)
@@ -52,37 +46,6 @@ def double_precision() -> Iterator[None]:
         yield
 
 
-class Compilations:
-    """Counts what XLA compiles while a block runs."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def listen(self, event: str, duration_secs: float, **_: Any) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            self.count += 1
-
-
-_listeners: list[Compilations] = []
-
-
-def _tell(event: str, duration_secs: float, **facts: Any) -> None:
-    for listener in _listeners:
-        listener.listen(event, duration_secs, **facts)
-
-
-jax.monitoring.register_event_duration_secs_listener(_tell)
-
-
 @pytest.fixture
-def compilations():
-    @contextlib.contextmanager
-    def counting() -> Iterator[Compilations]:
-        counter = Compilations()
-        _listeners.append(counter)
-        try:
-            yield counter
-        finally:
-            _listeners.remove(counter)
-
+def compilations() -> Callable[[], AbstractContextManager[Compilations]]:
     return counting

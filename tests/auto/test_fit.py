@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import surestep
+from surestep.auto import configure as configuring
 from surestep.auto import fit as fitting
 from surestep.auto import programs
 from surestep.auto.choice import experiment_for, goal_scale, pick
@@ -226,7 +227,7 @@ def test_a_long_program_is_found_before_it_is_compiled():
         return jnp.sum(x)
 
     (note,) = programs.notes("loss", programs.program(lambda x: turns(x, 600), jnp.ones(2)))
-    assert "loss is a program of 1201 operations, 1200 of them from test_own.py, line" in note
+    assert "loss is a program of 1201 operations, 1200 of them from test_fit.py, line" in note
     looped = programs.program(
         lambda x: jax.lax.fori_loop(0, 600, lambda _, y: 0.5 * y + 1.0, x), jnp.ones(2)
     )
@@ -242,7 +243,7 @@ def test_budgets():
 
 
 def test_more_time_is_more_training(surveyed, monkeypatch):
-    monkeypatch.setattr(fitting, "_measure", lambda *_: 1e-3)
+    monkeypatch.setattr(configuring, "_measure", lambda *_: 1e-3)
     short = configure(QUADRATIC, surveyed, "quadratic", 10.0, 0)
     long = configure(QUADRATIC, surveyed, "quadratic", 600.0, 0)
     assert long.locate.steps > short.locate.steps
@@ -261,13 +262,14 @@ def test_more_time_is_more_training(surveyed, monkeypatch):
 def test_a_run_that_has_begun_keeps_what_was_measured(tmp_path, monkeypatch):
     """Another time on the clock must not make another run of the same call."""
     times = iter((1e-3, 1e-2))
-    monkeypatch.setattr(fitting, "_measure", lambda *_: next(times))
+    monkeypatch.setattr(configuring, "_measure", lambda *_: next(times))
 
     def keep(config, experiment, folder, report):
         write_text(folder.config_path, to_json(config))
         return config
 
     monkeypatch.setattr(fitting, "learn", keep)
+    monkeypatch.setattr(fitting, "write_report", lambda *_: None)
     first = fit(QUADRATIC, 60, out=tmp_path)
     assert fit(QUADRATIC, 60, out=tmp_path) == first
     with pytest.raises(ConfigurationError, match="a run of another problem or seed"):
@@ -275,7 +277,7 @@ def test_a_run_that_has_begun_keeps_what_was_measured(tmp_path, monkeypatch):
 
 
 def test_from_data_to_a_certified_solver(monkeypatch):
-    monkeypatch.setattr(fitting, "_measure", lambda *_: 1.0)  # the least of everything
+    monkeypatch.setattr(configuring, "_measure", lambda *_: 1.0)  # the least of everything
     numbers = {"theta": RANDOM.normal(size=(300, 5))}
     problem = Problem.of(lambda x, t: quadratic(x, t["theta"]), np.ones(5), thetas=numbers)
     shown = EvaluateSettings(baselines=("L-BFGS",), timed=5, limit=50, shifted=0)

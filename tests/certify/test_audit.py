@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from support.session import repeats
 from support.tiny import changed
 from surestep.base.errors import ConfigurationError
 from surestep.bounds import budget, uniform
@@ -32,15 +33,20 @@ from surestep.certify.audit import (
 from surestep.certify.claims import Faster, GoalMissed
 from surestep.certify.statements import rigorous_statements
 
+AUDITS = repeats(2000, quick=400)
+"""How many certificates of each family are compared with the truth."""
+LUCKY_AUDITS = repeats(300, quick=60)
+"""The same where 200 samples are certified at a time; a lie shows much earlier."""
+
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_statement_is_false_more_often_than_its_epsilon(name):
-    outcomes = audit(FAMILIES[name](), repeats=2000)
+    outcomes = audit(FAMILIES[name](), repeats=AUDITS)
     assert violations(outcomes) == []
     certain = {"missing the goal", "losses over iterations", "all jointly"}
     more = {"sooner", "better"} if name == "negative minima" else {"sublevel"}
     assert {o.statement for o in outcomes} >= certain | more
-    assert all(o.repeats == 2000 for o in outcomes)
+    assert all(o.repeats == AUDITS for o in outcomes)
     # The bounds say something: they are not trivially true.
     assert sum(o.false for o in outcomes) > 0
 
@@ -87,13 +93,13 @@ def caught(outcomes, name):
 
 
 def test_choosing_the_luckiest_is_paid_for_by_the_prior():
-    outcomes = audit(LUCKY, repeats=300, certifier=deploy_luckiest)
+    outcomes = audit(LUCKY, repeats=LUCKY_AUDITS, certifier=deploy_luckiest)
     assert violations(outcomes) == []
 
 
 def test_an_unnormalised_prior_is_caught(monkeypatch):
     monkeypatch.setattr(uniform, "normalised", lambda w: np.asarray(w) - np.max(w))
-    outcomes = audit(LUCKY, repeats=300, certifier=deploy_luckiest)
+    outcomes = audit(LUCKY, repeats=LUCKY_AUDITS, certifier=deploy_luckiest)
     assert caught(outcomes, "missing the goal")
     assert caught(outcomes, "all jointly")
 
@@ -106,7 +112,7 @@ def test_a_prior_chosen_by_the_train_set_is_caught():
         statements = rigorous_statements(cheating, evidence, betting, deployed)
         return statements, betting, deployed
 
-    assert caught(audit(LUCKY, repeats=300, certifier=lie), "missing the goal")
+    assert caught(audit(LUCKY, repeats=LUCKY_AUDITS, certifier=lie), "missing the goal")
 
 
 def test_instances_counted_twice_are_caught():
@@ -115,9 +121,10 @@ def test_instances_counted_twice_are_caught():
         return honest(family, changed(plan, train_size=2 * plan.train_size), twice)
 
     single = one_sample()
-    outcomes = audit(single, repeats=1000, certifier=lie)
+    number = repeats(1000, quick=400)
+    outcomes = audit(single, repeats=number, certifier=lie)
     assert caught(outcomes, "missing the goal")
-    assert violations(audit(single, repeats=1000)) == []
+    assert violations(audit(single, repeats=number)) == []
 
 
 def one_sample():
@@ -151,13 +158,14 @@ def test_one_epsilon_spent_on_several_statements_is_caught(monkeypatch):
             return changed(plan, claims=claims, opponents=names, shares=shares)
 
     ten = Ten(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)})
-    assert violations(audit(ten, repeats=500)) == []
+    number = repeats(500, quick=200)
+    assert violations(audit(ten, repeats=number)) == []
     monkeypatch.setattr(budget.Ledger, "of", lambda ledger, name: ledger.epsilon)
 
     def lie(family, plan, evidence):
         return honest(family, plan, evidence)
 
-    assert caught(audit(ten, repeats=500, certifier=lie), "all jointly")
+    assert caught(audit(ten, repeats=number, certifier=lie), "all jointly")
 
 
 def test_a_success_probability_from_the_set_that_chose_is_caught():
@@ -175,7 +183,7 @@ def test_a_success_probability_from_the_set_that_chose_is_caught():
         changed_goal = dataclasses.replace(statements[0], value=bound, posterior_value=1.0)
         return [changed_goal, *statements[1:]], posterior, deployed
 
-    assert caught(audit(LUCKY, repeats=300, certifier=lie), "missing the goal")
+    assert caught(audit(LUCKY, repeats=LUCKY_AUDITS, certifier=lie), "missing the goal")
 
 
 def test_a_violation_is_a_matter_of_numbers():
@@ -219,14 +227,14 @@ def test_weights_that_underflow_certify_nothing_and_break_nothing():
 def test_certified_quantiles_are_false_as_rarely_as_they_say(size, share):
     """Ties and a jump at the quantile itself, the hardest case, and a prior of two."""
     random = np.random.default_rng(2)
-    epsilon, repeats, log_prior = 0.2, 4000, np.log([0.7, 0.3])
+    epsilon, tries, log_prior = 0.2, 4000, np.log([0.7, 0.3])
     below = share - 1e-9
     false = 0
-    for _ in range(repeats):
+    for _ in range(tries):
         losses = np.where(random.random((2, size)) < below, 1.0, 2.0)
         # A certified loss of 1 is a lie: fewer than `share` are that small.
         false += np.any(quantile_uppers(losses, share, log_prior, epsilon) < 2)
-    assert false / repeats <= epsilon + 4 * np.sqrt(epsilon / repeats)
+    assert false / tries <= epsilon + 4 * np.sqrt(epsilon / tries)
     assert false > 0
 
 

@@ -1,6 +1,6 @@
 """Kill a run again and again, let it go on, and compare: `make crash`.
 
-    python tests/crash.py --kills 300 --seed 0
+    PYTHONPATH=tests python -m house.crash --kills 300 --seed 0
 
 A run that visits every stage is killed before a random change of a file (opening, renaming,
 removing, in every stage), or at a random time, and taken up by `run` or `resume`, maybe to be

@@ -1,4 +1,4 @@
-"""A run that is killed before its n-th change of a file: what `tests/crash.py` starts.
+"""A run that is killed before its n-th change of a file: what `house/crash.py` starts.
 
 The process kills itself (SIGKILL, so nothing can tidy up) before the n-th change inside the run's
 folder, or some seconds after it began; 0 means never. Stages save whenever they may. Changes are

@@ -1,4 +1,4 @@
-"""Fuzzing of every loader: `make fuzz`, or `python tests/fuzz.py --inputs 1000000 --seed 0`.
+"""Fuzzing of every loader: `make fuzz`, or `python -m house.fuzz --inputs 1000000` in `tests`.
 
 An input is a file that is almost right. Its loader may refuse it, with an error of surestep's own,
 or read it. Anything else is a crash: another exception, a program that is run, a file that is

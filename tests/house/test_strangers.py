@@ -169,7 +169,7 @@ def test_the_source_imports_nothing_that_unpickles_and_evaluates_no_text():
 
 def test_only_one_file_runs_a_users_code():
     runs = [p for p in SOURCE.rglob("*.py") if "spec_from_file_location" in p.read_text()]
-    assert [path.relative_to(SOURCE).as_posix() for path in runs] == ["own/files.py"]
+    assert [path.relative_to(SOURCE).as_posix() for path in runs] == ["auto/files.py"]
 
 
 def test_a_configuration_is_not_asked_for_a_module(tmp_path):

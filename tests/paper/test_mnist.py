@@ -224,6 +224,7 @@ def test_the_problem_keeps_its_contract():
         check_problem(PROBLEM, draw(PROBLEM, 4, named_key(0, "data")), 2)
 
 
+@pytest.mark.slow
 def test_tiny_runs_to_a_certificate_that_names_its_stock(tmp_path):
     folder = RunFolder(tmp_path / "run")
     experiment = paper.build(TINY)

@@ -12,10 +12,10 @@ PYRIGHT = Path(sys.executable).with_name("pyright")
 
 SNIPPET = """
 from typing import Any
-from surestep.split import PriorSet, TestSet, TrainSet, ValidationSet
-from surestep.stages.certify import certify
-from surestep.stages.evaluate import evaluate
-from surestep.stages.locate import locate
+from surestep.certify.gather import certify
+from surestep.evaluate.test_set import evaluate
+from surestep.problem.datasets import PriorSet, TestSet, TrainSet, ValidationSet
+from surestep.train.locate import locate
 
 def right(anything: Any, p: PriorSet, v: ValidationSet, t: TrainSet, s: TestSet) -> None:
     locate(anything, anything, anything, p, v, 0)

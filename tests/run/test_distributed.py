@@ -127,7 +127,9 @@ def environment(compiled, devices):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        # Added to those of the tests: other flags would give other bits.
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} "
+        f"--xla_force_host_platform_device_count={devices}",
     }
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from support.shared import small_run
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SMALL, SPLIT, TASK, changed
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.certify.certificate import Certificate
@@ -26,7 +27,6 @@ from surestep.rules.base import with_hyper
 from surestep.run.charges import read_charges
 from surestep.run.fresh import certify_again, certify_rule
 from surestep.run.instance_store import DRAWN, write_instances
-from surestep.run.pipeline import learn
 from surestep.run.verify.fresh import verify_fresh
 from surestep.run.verify.run import verify
 from surestep.storage.arrays import write_arrays
@@ -38,9 +38,7 @@ from surestep.train.sample import Sampled
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    folder = RunFolder(tmp_path_factory.mktemp("verify") / "run")
-    learn(SMALL, EXPERIMENT, folder)
-    return folder
+    return small_run(tmp_path_factory.mktemp("verify") / "run")
 
 
 @pytest.fixture

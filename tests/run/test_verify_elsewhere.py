@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from support.shared import small_run
 from support.tiny import EXPERIMENT, PROBLEM, SMALL, changed
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
@@ -39,8 +40,7 @@ from surestep.train.sample import Sampled
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    folder = RunFolder(tmp_path_factory.mktemp("elsewhere") / "run")
-    learn(SMALL, EXPERIMENT, folder)
+    folder = small_run(tmp_path_factory.mktemp("elsewhere") / "run")
     certify_again(folder, SMALL, EXPERIMENT, TrainSet.draw(PROBLEM, 40, 7), 0.02)
     return folder
 

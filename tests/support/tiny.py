@@ -1,6 +1,7 @@
 """A task small enough for tests, with everything that stages take."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -42,6 +43,7 @@ def planned(prior, train=SPLIT.train, **changes):
     )
 
 
+@functools.cache
 def located():
     """A rule that meets the tiny constraint: heavy ball is what imitation aims at."""
     with working_precision(PROBLEM):
