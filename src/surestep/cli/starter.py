@@ -18,7 +18,7 @@ the loss, and the form of x and of the data.
 import jax
 import jax.numpy as jnp
 
-import surestep
+import surestep as ss
 
 FEATURES, POINTS = 20, 100
 
@@ -40,12 +40,12 @@ def loss(x, theta):
     return jnp.mean(misfit) + 1e-3 * jnp.sum(x**2)
 
 
-problem = surestep.Problem.of(
+problem = ss.make_problem(
     loss=loss,
     x0=jnp.zeros(FEATURES),  # where every solver starts; any array or pytree of arrays
     sample=sample,
     # thetas="data.npz",     # instead of sample: instances you have, one row each
-    # penalty=surestep.penalties.L1(0.1),  # a part that is not smooth, or a constraint: Box(0, 1)
+    # penalty=ss.penalties.L1(0.1),  # a part that is not smooth, or a constraint: Box(0, 1)
     # lower=-10.0,           # a bound below which the loss never falls, if it can be negative;
     #                          lower=None if you know none: fewer statements are then certified
 )

@@ -130,7 +130,7 @@ class StockedProblem(Problem):
             raise ConfigurationError(
                 f"the data hold {count(self.stock)} instances, of which {last - first} are for the "
                 f"{role.removesuffix('Set').lower()} set, not {size}: ask for fewer (sizes), or "
-                "change the shares of Problem.of"
+                "change the shares of surestep.make_problem"
             )
         order = jax.random.permutation(key, count(self.stock))
         return instance(self.stock, order[first : first + size])

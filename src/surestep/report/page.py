@@ -320,12 +320,12 @@ def _use(config: Mapping[str, Any]) -> dict[str, str]:
     opened, option = (".", "") if known else (str(file), f" --problem {shlex.quote(str(file))}")
     opens = bool(file) or known
     python = [
-        "import surestep",
+        "import surestep as ss",
         "",
-        f"problem = surestep.open_problem({json.dumps(opened)})"
+        f"problem = ss.open_problem({json.dumps(opened)})"
         if opens
         else "problem = ...  # the problem that this run was given",
-        'solver = surestep.load("solver.safetensors", problem)',
+        'solver = ss.load("solver.safetensors", problem)',
         "solution = solver.solve(thetas)  # your instances, stacked",
         "print(solution.loss, solution.covered)",
     ]
