@@ -88,7 +88,7 @@ def test_an_option_that_does_not_exist_is_named_in_one_line(name, before, capsys
         ("plan", "the following arguments are required: --failure (surestep plan --help)"),
         (
             "solve s --out b.npz",
-            "the following arguments are required: PROBLEM, --instances (surestep solve --help)",
+            "the following arguments are required: problem, --instances (surestep solve --help)",
         ),
         ("plan --failure", "argument --failure: expected one argument (surestep plan --help)"),
         ("plan --failure --samples 3", "argument --failure: expected one argument"),
@@ -107,7 +107,8 @@ def test_an_option_that_does_not_exist_is_named_in_one_line(name, before, capsys
         ("certify a --deployed yes", "unrecognized arguments: yes (surestep certify --help)"),
         (
             "solve s p --instances a.npz --out b.npz --policy best",
-            "argument --policy: invalid choice: 'best' (choose from 'point', 'posterior')",
+            "argument --policy: invalid choice: 'best' "
+            "(choose from 'deployed', 'posterior', 'point')",
         ),
         ("run quadratics --preset", "argument --preset: expected one argument"),
         ("run mine.py --seed one", "argument --seed: invalid int value: 'one' (surestep run mine"),
@@ -165,7 +166,7 @@ def test_errors_read_the_same_on_every_terminal(encoding, terminal, monkeypatch)
     monkeypatch.setenv("TERM", "xterm-256color")
     long = "x" * 300
     for line, message in (
-        ("", "the following arguments are required: DIR, --failure (it --help)"),
+        ("", "the following arguments are required: place, --failure (it --help)"),
         (f"a --failure {long}", f"argument --failure: invalid float value: '{long}' (it --help)"),
         ("a --failure 1 --pair b", "argument --pair: expected 2 arguments (it --help)"),
         ("a --failure 1 --two-words", "argument --two-words: expected one argument (it --help)"),

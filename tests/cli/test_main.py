@@ -248,7 +248,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moments", MOMENTS)
+@pytest.mark.parametrize("moments", [pytest.param("early", marks=pytest.mark.slow), "late"])
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_certificate(
     moments, left_alone, tmp_path
 ):
@@ -267,7 +267,9 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_certificate(
         assert (folder / name).read_bytes() == (left_alone / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_ctrl_c_ends_cleanly_and_the_run_goes_on(how, left_alone, tmp_path):
     folder = tmp_path / "run"
     # Where tests run in the background the signal is ignored, and children inherit that.

@@ -101,6 +101,6 @@ def _checked(value: Any, where_: str) -> Problem | Experiment:
             f"{where_} is a class: make an instance of it, `problem = {value.__name__}()`"
         )
     raise ProblemError(
-        f"{where_} must be a Problem (from surestep.make_problem or a subclass) or an Experiment, not "
-        f"{type(value).__name__}"
+        f"{where_} must be a Problem (from surestep.make_problem or a subclass) or an "
+        f"Experiment, not {type(value).__name__}"
     )

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from surestep.base.lazy import slow_import
 
@@ -20,6 +20,7 @@ class Bar(Protocol):
         ...
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Whoever is told about progress."""
 

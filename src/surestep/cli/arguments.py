@@ -116,7 +116,7 @@ def _read(
             raise
         # An option that does not exist explains the rest, which tyro does not always see.
         strange = _unknown_options(kind, words) if helps else []
-        message = _unrecognized(kind, strange) if strange else _plain(shown.getvalue())
+        message = _unrecognized(kind, strange) if strange else _plain(shown.getvalue(), kind)
         raise ConfigurationError(f"{message} ({program} --help)") from None
     for name in _options(kind):
         if getattr(given, name) == ():
@@ -132,6 +132,16 @@ def _options(kind: Any) -> list[str]:
         for field in dataclasses.fields(kind)
         if _POSITIONAL not in getattr(field.type, "__metadata__", ())
     ]
+
+
+def _metavars(kind: Any) -> dict[str, str]:
+    """The names of fields, by what the help calls them."""
+    return {
+        metavar: field.name
+        for field in dataclasses.fields(kind)
+        for note in getattr(field.type, "__metadata__", ())
+        if (metavar := getattr(note, "metavar", None)) is not None
+    }
 
 
 def _option(name: str) -> str:
@@ -181,12 +191,14 @@ def _columns_for(words: Sequence[str]) -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-def _plain(shown: str) -> str:
+def _plain(shown: str, kind: Any) -> str:
     """One line that says what tyro's many say."""
     said = _essence(shown)
     if said and said[0].startswith("Missing from"):
         # Arguments stand one step to the right, and what they mean two steps.
-        names = [line.split()[0] for line in said if re.match(r" {4}\S", line)]
+        shown_as = _metavars(kind)
+        words = [line.split()[0] for line in said if re.match(r" {4}\S", line)]
+        names = [shown_as.get(word, word) for word in words]
         return f"the following arguments are required: {', '.join(names)}"
     text = " ".join(" ".join(said or shown.splitlines()).split())
     for theirs, ours in _PLAIN:

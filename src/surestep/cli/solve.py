@@ -37,7 +37,7 @@ class Arguments:
     """How many (the certificate's)."""
     tolerance: Annotated[float | None, unset("T")] = None
     """Stop where the loss is below."""
-    policy: Policy = "point"
+    policy: Policy = "deployed"
     """The deployed rule, or a draw from the posterior for every instance."""
     seed: Annotated[int | None, unset("S")] = None
     """For the policy posterior, which draws."""

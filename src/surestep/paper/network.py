@@ -68,7 +68,7 @@ class Regression(NamedTuple):
 
     inputs: Float[Array, " point"]
     targets: Float[Array, " point"]
-    coefficients: Float[Array, " degree+1"]
+    coefficients: Float[Array, " coefficient"]
     """Lowest power first. The loss does not know them."""
 
 

@@ -38,7 +38,7 @@ is above a fifth of the loss at the start, which is the paper's goal. The second
 stereo pair is left out because it shows what the first one shows.
 """
 
-Grey = UInt8[np.ndarray, "height width"]
+Grey = UInt8[np.ndarray, "_height _width"]
 
 
 @dataclasses.dataclass(frozen=True)

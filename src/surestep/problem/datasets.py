@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Iterator
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import jax
 import numpy as np
@@ -158,6 +158,7 @@ class TrainSet(DataSet):
         return StreamedTrainSet(DrawnInChunks(problem, size, key), seed=seed)
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where instances come from that are not in memory all at once."""
 

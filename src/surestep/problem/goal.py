@@ -116,7 +116,7 @@ def thresholds(
 
 
 def reached(
-    losses: Float[np.ndarray, "*rest instance"], threshold: Float[np.ndarray, " instance"]
+    losses: Float[np.ndarray, "*rest instance"], threshold: Float[np.ndarray, "... instance"]
 ) -> Bool[np.ndarray, "*rest instance"]:
     """Where a loss is good enough. A loss that is infinite or not a number never is."""
     return np.isfinite(losses) & np.less_equal(losses, threshold)

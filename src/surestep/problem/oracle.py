@@ -23,6 +23,8 @@ from surestep.problem.kinds import (
 )
 
 Vector = Float[Array, " n"]
+Image = Float[Array, " m"]
+"""What a linear map of a point, or a residual, is: a vector of another length."""
 
 
 class Parts(NamedTuple):
@@ -166,7 +168,7 @@ class Oracle:
         assert isinstance(self.problem, KnownSmoothness)
         return self.problem.smoothness(self.theta)
 
-    def saddle_slope(self, x: Vector, y: Vector) -> Vector:
+    def saddle_slope(self, x: Vector, y: Image) -> Vector:
         """Of a dualised problem: the smooth part's gradient plus the transposed map at `y`.
 
         With one `transform` it takes the products that a gradient takes: counted as one.
@@ -177,11 +179,11 @@ class Oracle:
         slope = jax.grad(lambda flat: problem.fidelity(self.unravel(flat), self.theta))(x)
         return slope + transposed(y)[0]
 
-    def transform(self, x: Vector) -> Vector:
+    def transform(self, x: Vector) -> Image:
         """A dualised problem's linear map, as a flat vector."""
         return ravel_pytree(_dualised(self.problem).transform(self.unravel(x)))[0]
 
-    def dual_prox(self, y: Vector, step: Scalar | float) -> Vector:
+    def dual_prox(self, y: Image, step: Scalar | float) -> Image:
         """The conjugate function's proximal map, of a dualised problem."""
         problem = _dualised(self.problem)
         unravel = ravel_pytree(problem.transform(self.unravel(self.start)))[1]
@@ -196,16 +198,16 @@ class Oracle:
         problem = _dualised(self.problem)
         return ravel_pytree(problem.primal_step(self.unravel(slope), jnp.asarray(dual_step)))[0]
 
-    def residual(self, x: Vector) -> Vector:
+    def residual(self, x: Vector) -> Image:
         """The residual of a least-squares problem, as a flat vector."""
         return _residual(self.problem, self.unravel(x), self.theta)
 
-    def residual_product(self, direction: Vector) -> Vector:
+    def residual_product(self, direction: Vector) -> Image:
         """`A direction`: how the residual changes along a direction."""
         zero = jnp.zeros_like(direction)
         return jax.jvp(self.residual, (zero,), (direction,))[1]
 
-    def residual_pullback(self, residual: Vector) -> Vector:
+    def residual_pullback(self, residual: Image) -> Vector:
         """`A' residual`. With one `residual_product` it costs what a gradient costs: counted."""
         self.spend(gradients=1)
         _, pullback = jax.vjp(self.residual, jnp.zeros_like(self.start))

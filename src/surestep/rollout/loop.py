@@ -63,11 +63,11 @@ Measure = Callable[[Point, Theta], Scalar]
 class Rollout(eqx.Module):
     """A finished rollout. Index 0 is the start, index n is after n iterations."""
 
-    losses: Float[Array, " iterations+1"]
-    gradients: Int[Array, " iterations+1"]
+    losses: Float[Array, " steps"]
+    gradients: Int[Array, " steps"]
     x: Vector
     status: Int[Array, ""]
-    measures: tuple[Float[Array, " iterations+1"], ...] = ()
+    measures: tuple[Float[Array, " steps"], ...] = ()
 
 
 def begin(

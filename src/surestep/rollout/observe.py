@@ -51,10 +51,10 @@ class Observed(eqx.Module):
     On a device the arrays are JAX's, once they are read NumPy's in float64.
     """
 
-    losses: Float[Any, "*rule instance iteration"]
-    hits: Float[Any, "*rule instance tolerance"]
+    losses: Float[Any, "*batch iteration"]
+    hits: Float[Any, "*batch tolerance"]
     """Gradient evaluations until a loss was first reached; infinite if it never was."""
-    statistics: Float[Any, "*rule instance statistic"]
+    statistics: Float[Any, "*batch statistic"]
 
     @classmethod
     def room(cls, shape: tuple[int, ...], watch: Watch) -> "Observed":

@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -175,6 +175,7 @@ def require_sound(
         )
 
 
+@runtime_checkable
 class Crew(Protocol):
     """Whoever computes tiles."""
 

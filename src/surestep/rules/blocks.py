@@ -54,7 +54,7 @@ class LinearChain(eqx.Module):
     input, which is cheaper than applying them one after the other, in training too.
     """
 
-    groups: tuple[tuple[Float[Array, "out in"], ...], ...]
+    groups: tuple[tuple[Float[Array, "_out _in"], ...], ...]
 
     @classmethod
     def create(cls, widths: tuple[tuple[int, ...], ...], key: Array) -> "LinearChain":
@@ -88,7 +88,7 @@ class LinearChain(eqx.Module):
         """Apply the map to every column."""
         return apply_chain(self._matrices(trained_product), (), columns, trained_product)
 
-    def _matrices(self, product: Product = operator.matmul) -> tuple[Float[Array, "out in"], ...]:
+    def _matrices(self, product: Product = operator.matmul) -> tuple[Float[Array, "_out _in"], ...]:
         return tuple(group[0] for group in self.multiplied(product).groups)
 
 
@@ -102,8 +102,8 @@ class _IteratedChain(LinearChain):
 class Perceptron(eqx.Module):
     """Linear maps with a ReLU between any two of them, with biases or without."""
 
-    weights: tuple[Float[Array, "out in"], ...]
-    biases: tuple[Float[Array, " out"], ...]
+    weights: tuple[Float[Array, "_out _in"], ...]
+    biases: tuple[Float[Array, " _out"], ...]
     """One for every map; none at all for a perceptron without biases."""
 
     @classmethod

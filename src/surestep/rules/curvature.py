@@ -8,6 +8,7 @@ import optax
 from jaxtyping import Array, Float, Scalar
 
 from surestep.problem import Oracle, Vector
+from surestep.problem.oracle import Image
 from surestep.rules.base import GradientState, Need, Rule, State
 
 
@@ -69,7 +70,7 @@ class ConjugateState(State):
 
     x: Vector
     value: Scalar
-    residual: Vector
+    residual: Image
     descent: Vector
     direction: Vector
 

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 
 from surestep.base.lazy import slow_import
 
-Matrices = tuple[Float[Array, "out in"], ...]
-Biases = tuple[Float[Array, " out"], ...]
+Matrices = tuple[Float[Array, "_out _in"], ...]
+Biases = tuple[Float[Array, " _out"], ...]
 Product = Callable[[Float[Array, "out in"], Float[Array, "in n"]], Float[Array, "out n"]]
 
 LARGEST = 1500

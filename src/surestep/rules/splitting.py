@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from surestep.problem import Oracle, Vector
+from surestep.problem.oracle import Image
 from surestep.rules.base import Need, Rule, State
 
 
@@ -63,7 +64,7 @@ class SaddleState(State):
 
     x: Vector
     value: Scalar
-    dual: Vector
+    dual: Image
 
 
 class PrimalDual(Rule):

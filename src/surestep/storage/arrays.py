@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import safetensors
@@ -77,6 +77,7 @@ def _pieces(
         yield plain[name].reshape(-1).view(np.uint8).data
 
 
+@runtime_checkable
 class Inspect(Protocol):
     """A look at a file's metadata and at the arrays it announces, before any is read."""
 

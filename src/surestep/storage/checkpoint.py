@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import time
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ log = logging.getLogger("surestep")
 Tree = TypeVar("Tree")
 
 
+@runtime_checkable
 class Checkpoint(Protocol):
     """Where a stage leaves its state, to go on from after an interruption."""
 

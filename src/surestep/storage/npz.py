@@ -11,7 +11,7 @@ import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,7 @@ BROKEN = (
 )  # fmt: skip
 
 
+@runtime_checkable
 class Inspect(Protocol):
     """A look at what a file announces, before any of it is read."""
 
@@ -77,7 +78,7 @@ def _announced(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Form:
     return kind, shape
 
 
-def _header(member: IO[bytes]) -> Form:
+def _header(member: IO[bytes] | zipfile.ZipExtFile) -> Form:
     version = np.lib.format.read_magic(member)
     if version == (1, 0):
         shape, _, kind = np.lib.format.read_array_header_1_0(member)

@@ -28,7 +28,7 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def from_plain(kind: type[Record], value: Any, where: str = "") -> Record:
+def from_plain(kind: type[Record] | Any, value: Any, where: str = "") -> Record:
     """The record that `to_plain` was given, or an error that names the field that is off."""
     return _read(kind, value, where or getattr(kind, "__name__", str(kind)))
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +55,7 @@ class Accuracies:
         return references + np.asarray(self.values)[:, None] * unit
 
 
+@runtime_checkable
 class External(Protocol):
     """A solver of another library, which is not a rule: it is called once and stops by itself.
 

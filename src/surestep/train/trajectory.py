@@ -64,7 +64,7 @@ class Material(eqx.Module):
             )
         return cls(data.thetas, jnp.asarray(data.minima, jnp.result_type(float)), settings)
 
-    def objective(self, losses: Float[Array, " length+1"], index: Array) -> Scalar:
+    def objective(self, losses: Float[Array, " steps"], index: Array) -> Scalar:
         """What is made small on a piece of an instance's trajectory."""
         # Rounding may put a loss below the minimum that a solver found.
         counted = jnp.maximum(losses - self.minima[index], 0.0)
@@ -92,7 +92,7 @@ def follow(
     trajectory: Trajectory,
     length: int,
     through: bool = False,
-) -> tuple[Float[Array, " length+1"], Trajectory]:
+) -> tuple[Float[Array, " steps"], Trajectory]:
     """The losses along the next piece (the one it starts from first), and where it ends."""
     theta, rule = instance(thetas, trajectory.index), rule.bare()
 
@@ -108,7 +108,7 @@ def follow(
 
 
 def piece_objective(
-    losses: Float[Array, " length+1"], objective: Objective, floor: float = 1e-12
+    losses: Float[Array, " steps"], objective: Objective, floor: float = 1e-12
 ) -> Scalar:
     """The paper's training loss of a piece, or one of the others."""
     before, after = losses[:-1], losses[1:]

@@ -10,7 +10,7 @@ import functools
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 
 from surestep.bounds.budget import Ledger, Share
 from surestep.bounds.uniform import Form, posterior_upper, sample_uppers
@@ -84,7 +84,7 @@ class Truth:
     """One entry for every kind, in the place of instances."""
     chances: Float[np.ndarray, " kind"]
 
-    def mean(self, values: Float[np.ndarray, "*rest kind"]) -> Float[np.ndarray, "*rest"]:
+    def mean(self, values: Shaped[np.ndarray, "*rest kind"]) -> Float[np.ndarray, "*rest"]:
         """The exact mean over the distribution."""
         return values @ self.chances
 
