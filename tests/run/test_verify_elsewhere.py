@@ -19,14 +19,14 @@ from surestep.problem import draw as drawing
 from surestep.problem.datasets import Split, TrainSet
 from surestep.rollout.rounding import (
     EXACT,
-    NUDGES,
+    PERTURBATIONS,
     STATISTICS,
-    Nudged,
+    Perturbed,
     agree,
     explained,
     explained_hits,
     losses_kind,
-    nudged_rule,
+    perturbed_rule,
 )
 from surestep.rules.base import hyper_of
 from surestep.run.charges import read_charges, require_fresh
@@ -51,7 +51,7 @@ def other_last_bits(monkeypatch):
 
     def drawn(*arguments):
         # Another turn than those that verification takes.
-        return Nudged(TrainSet(draw(*arguments)), NUDGES + 1).part(0, arguments[1])
+        return Perturbed(TrainSet(draw(*arguments)), PERTURBATIONS + 1).part(0, arguments[1])
 
     monkeypatch.setattr(split, "draw", drawn)
 
@@ -165,16 +165,16 @@ def test_the_seed_that_chose_the_deployed_rule_cannot_certify_it_anywhere(monkey
     require_fresh(before, train)
 
 
-def test_a_nudge_moves_numbers_by_a_last_bit_and_nothing_else():
+def test_a_perturb_moves_numbers_by_a_last_bit_and_nothing_else():
     thetas = {"a": jnp.linspace(-2.0, 3.0, 120).reshape(40, 3), "n": jnp.arange(40)}
-    nudges = [Nudged(TrainSet(thetas), turn).part(1, 40) for turn in range(2)]
-    for nudged in nudges:
-        np.testing.assert_array_equal(nudged["n"], np.arange(1, 40))
-        moved = np.asarray(nudged["a"] / thetas["a"][1:] - 1)
+    perturbations = [Perturbed(TrainSet(thetas), turn).part(1, 40) for turn in range(2)]
+    for perturbed in perturbations:
+        np.testing.assert_array_equal(perturbed["n"], np.arange(1, 40))
+        moved = np.asarray(perturbed["a"] / thetas["a"][1:] - 1)
         assert np.all(np.abs(moved) < 5e-16)
         assert (moved > 0).any() and (moved < 0).any()
-        assert nudged["a"].dtype == jnp.float64
-    assert (nudges[0]["a"] != nudges[1]["a"]).any()
+        assert perturbed["a"].dtype == jnp.float64
+    assert (perturbations[0]["a"] != perturbations[1]["a"]).any()
 
 
 def test_agreeing_values_have_one_form_and_numbers_to_rounding():
@@ -189,44 +189,44 @@ def test_agreeing_values_have_one_form_and_numbers_to_rounding():
         assert not agree(value, other, 1e-9)
 
 
-def test_whole_numbers_may_be_labels_and_are_not_nudged():
+def test_whole_numbers_may_be_labels_and_are_not_perturbed():
     thetas = {"labels": jnp.array([1.0, -1.0, 0.0]), "numbers": jnp.array([0.1, 0.2, 0.3])}
-    nudged = Nudged(TrainSet(thetas), 3).part(0, 3)
-    np.testing.assert_array_equal(nudged["labels"], thetas["labels"])
-    assert (nudged["numbers"] != thetas["numbers"]).any()
+    perturbed = Perturbed(TrainSet(thetas), 3).part(0, 3)
+    np.testing.assert_array_equal(perturbed["labels"], thetas["labels"])
+    assert (perturbed["numbers"] != thetas["numbers"]).any()
 
 
-def test_rules_are_nudged_too():
+def test_rules_are_perturbd_too():
     """Instances may be nothing but whole numbers, as those of MNIST are."""
     rule = EXPERIMENT.rule(0)
-    hypers = [np.asarray(hyper_of(nudged_rule(rule, turn))) for turn in range(2)]
+    hypers = [np.asarray(hyper_of(perturbed_rule(rule, turn))) for turn in range(2)]
     moved = [hyper / np.asarray(hyper_of(rule)) - 1 for hyper in hypers]
     assert all(0 < np.abs(part).max() < 5e-16 for part in moved)
     assert (hypers[0] != hypers[1]).any()
 
 
-def compared(here, stored, nudged, scale=1.0):
+def compared(here, stored, perturbed, scale=1.0):
     """Which losses of at least 0 are explained."""
     goals = np.full(len(here), scale)
-    return explained(here, stored, nudged, losses_kind(True, 1e-6, goals))
+    return explained(here, stored, perturbed, losses_kind(True, 1e-6, goals))
 
 
-def test_only_what_a_nudge_does_is_explained():
+def test_only_what_a_perturb_does_is_explained():
     here = np.array([[1.0, 1.0, 1e-3], [2.0, 2.0, 1e-5], [np.inf, np.inf, np.inf]])
-    nudged = [here, here * [1.0, 1.0, 1.5]]
+    perturbed = [here, here * [1.0, 1.0, 1.5]]
     aside = np.array([[1.0], [-1.0], [0.0]])  # to both sides, as rounding does
-    assert compared(here, here, nudged).all()
-    assert compared(here, here * np.array([1.0, 1.0, 3.3]) ** aside, nudged).all()
-    assert not compared(here, here * np.array([1.0, 1.0, 3.4]) ** aside, nudged)[:2, 2].any()
+    assert compared(here, here, perturbed).all()
+    assert compared(here, here * np.array([1.0, 1.0, 3.3]) ** aside, perturbed).all()
+    assert not compared(here, here * np.array([1.0, 1.0, 3.4]) ** aside, perturbed)[:2, 2].any()
     # Rounding may set in a column earlier, but not two.
-    assert compared(here, here * np.array([1.0, 3.3, 1.0]) ** aside, nudged).all()
-    assert not compared(here, here * np.array([1.1, 1.0, 1.0]) ** aside, nudged)[:2, 0].any()
+    assert compared(here, here * np.array([1.0, 3.3, 1.0]) ** aside, perturbed).all()
+    assert not compared(here, here * np.array([1.1, 1.0, 1.0]) ** aside, perturbed)[:2, 0].any()
 
 
 def test_an_instance_that_has_converged_excuses_no_other():
-    here, nudged = np.array([[0.0], [1e-3], [1e-20]]), np.array([[1e-32], [1e-3], [1e-12]])
-    assert compared(here, here, [nudged]).all()
-    assert not compared(here, here * 1.01, [nudged])[1, 0]
+    here, perturbed = np.array([[0.0], [1e-3], [1e-20]]), np.array([[1e-32], [1e-3], [1e-12]])
+    assert compared(here, here, [perturbed]).all()
+    assert not compared(here, here * 1.01, [perturbed])[1, 0]
     far = np.array([[1.0], [1e-4]]), np.array([[1.0], [1.0]])
     assert not compared(far[0], far[0] * [[1.0], [1e3]], [far[1]])[1, 0]
 
@@ -245,7 +245,7 @@ def test_honest_losses_of_a_chaotic_rule_are_explained_and_invented_ones_are_not
     starts = random.uniform(0.1, 0.9, 200)
 
     def stands(rounding, change=lambda table: table):
-        tables = [orbits(2e-16, random, starts) for _ in range(NUDGES + 1)]
+        tables = [orbits(2e-16, random, starts) for _ in range(PERTURBATIONS + 1)]
         return compared(tables[0], change(orbits(rounding, random, starts)), tables[1:]).all()
 
     assert np.mean([stands(2e-16) for _ in range(100)]) >= 0.98
@@ -255,7 +255,7 @@ def test_honest_losses_of_a_chaotic_rule_are_explained_and_invented_ones_are_not
 
 
 def test_unstable_instances_do_not_excuse_that_all_have_moved():
-    """One hit that a nudge moves far, one statistic that it flips, explain one and not all."""
+    """A hit that a perturbation moves far, a statistic that it flips, explain one and not all."""
     random = np.random.default_rng(1)
     hits = random.integers(300, 400, (200, 1)).astype(float)
     moved = hits.copy()
@@ -269,7 +269,7 @@ def test_unstable_instances_do_not_excuse_that_all_have_moved():
 
 
 def test_a_share_of_goals_that_is_too_good_is_not_explained():
-    """Every nudge decides anew on which instances a rule ends well: how many is what counts."""
+    """Every perturbation decides anew where a rule ends well: how many instances is what counts."""
     random = np.random.default_rng(2)
 
     def outcomes():
@@ -282,14 +282,14 @@ def test_a_share_of_goals_that_is_too_good_is_not_explained():
     assert not forged.all()
 
 
-def test_hits_that_are_missed_are_explained_if_a_nudge_misses_as_many():
+def test_hits_that_are_missed_are_explained_if_a_perturb_misses_as_many():
     here = np.array([[5.0], [6.0], [np.inf], [8.0]])
     missed = np.where([[False], [True], [False], [False]], np.inf, here)
     assert not explained_hits(here, missed, [here]).all()
-    nudged = [here, np.where([[False], [False], [False], [True]], np.inf, here)]
-    assert explained_hits(here, missed, nudged).all()
+    perturbed = [here, np.where([[False], [False], [False], [True]], np.inf, here)]
+    assert explained_hits(here, missed, perturbed).all()
     assert explained_hits(here, here, [here]).all()
-    assert not explained_hits(here, here + 1, nudged)[:2].any()
+    assert not explained_hits(here, here + 1, perturbed)[:2].any()
 
 
 def test_samples_of_a_batch_are_verified_as_they_were_certified(tmp_path):

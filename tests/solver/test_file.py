@@ -295,11 +295,11 @@ def test_a_file_that_was_changed_is_refused(saved, change, message):
 
 
 def test_numbers_that_were_changed_are_refused(saved):
-    def nudge(arrays):
+    def perturbation(arrays):
         arrays["rule/0"] = arrays["rule/0"] * (1 + 1e-15)
 
     with pytest.raises(SolverFileError, match="is not the one that was saved: wanted"):
-        load(rewritten(saved, change_arrays=nudge), PROBLEM)
+        load(rewritten(saved, change_arrays=perturbation), PROBLEM)
 
     def smuggle(arrays):
         arrays["rule/0"] = arrays["rule/0"] / (1 + 1e-15)

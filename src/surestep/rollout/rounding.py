@@ -19,11 +19,11 @@ from jaxtyping import Bool, Float
 from surestep.problem import DataSet, Theta
 from surestep.rules.base import AnyRule
 
-NUDGES = 8
-"""How often last bits are changed. Of a thousand pairs of nudges, taken for honest machines, seven
-were told apart on 64 instances of the chaotic quadratics, none on 200."""
+PERTURBATIONS = 8
+"""How often last bits are changed. Of a thousand pairs of perturbations, taken for honest machines,
+seven were told apart on 64 instances of the chaotic quadratics, none on 200."""
 _FURTHER = 3.0
-"""How much further, more often and more to one side than any nudge another rounding may come."""
+"""How much further, more often and more to one side than any perturbation rounding may come."""
 _MOST = 2.0
 """Powers of ten of a loss that rounding may explain at most."""
 Table = Float[np.ndarray, "instance column"]
@@ -43,7 +43,7 @@ def agree(found: Any, wanted: Any, rounding: float) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Nudged:
+class Perturbed:
     """The instances of a set, a part at a time, with about a last bit of their numbers changed."""
 
     data: DataSet
@@ -59,18 +59,18 @@ class Nudged:
     def part(self, first: int, last: int) -> Theta:
         """The instances from `first` to before `last`."""
         random = np.random.default_rng([self.turn, first])
-        return jax.tree.map(lambda leaf: _nudged(leaf, random), self.data.part(first, last))
+        return jax.tree.map(lambda leaf: _perturbed(leaf, random), self.data.part(first, last))
 
 
-def nudged_rule(rule: AnyRule, turn: int) -> AnyRule:
+def perturbed_rule(rule: AnyRule, turn: int) -> AnyRule:
     """A rule with about a last bit of its numbers changed."""
     random = np.random.default_rng([turn])
     numbers, rest = eqx.partition(rule, eqx.is_inexact_array)
-    return eqx.combine(jax.tree.map(lambda leaf: _nudged(leaf, random), numbers), rest)
+    return eqx.combine(jax.tree.map(lambda leaf: _perturbed(leaf, random), numbers), rest)
 
 
 @jax.enable_x64(True)
-def _nudged(leaf: Any, random: np.random.Generator) -> Any:
+def _perturbed(leaf: Any, random: np.random.Generator) -> Any:
     """A leaf of the same precision, whatever the caller works in."""
     leaf = jnp.asarray(leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -100,7 +100,7 @@ class Kind:
     measure: Callable[[Table], Table] = _as_it_is
     """In what they are apart."""
     telling: Callable[[Table, Table], Any] = lambda found, _: np.ones(found.shape, bool)
-    """Which nudged numbers may explain others."""
+    """Which perturbed numbers may explain others."""
     most: float = np.inf
     """How far apart rounding may explain at most."""
     along: bool = False
@@ -133,18 +133,19 @@ def losses_kind(bounded: bool, rounding: float, goals: Float[np.ndarray, " insta
 
 
 def explained(
-    found: Table, stored: Table, nudged: Sequence[Table], kind: Kind
+    found: Table, stored: Table, perturbed: Sequence[Table], kind: Kind
 ) -> Bool[np.ndarray, "instance column"]:
-    """Numbers that are close, or that differ as those of nudged instances and rules do.
+    """Numbers that are close, or that differ as those of perturbed instances and rules do.
 
-    In a column, no number may be further apart than three times the furthest that nudges have moved
-    any; no more of them may differ than three times as many as nudges have changed; and their
-    mean may not lie further to one side than what nudges do to single ones makes likely.
+    In a column, no number may be further apart than three times the furthest that perturbations
+    have moved any; no more of them may differ than three times as many as perturbations have
+    changed; and their mean may not lie further to one side than what perturbations do to single
+    ones makes likely.
     """
     differ = ~kind.close(found, stored)
     apart = np.where(differ, _apart(stored, found, kind.measure), 0.0)
     furthest, number, spread = np.zeros((3, found.shape[1]))
-    for other in nudged:
+    for other in perturbed:
         moved = _apart(other, found, kind.measure)
         moved[~(np.isfinite(moved) & kind.telling(found, other))] = 0.0
         furthest = np.maximum(furthest, np.abs(moved).max(axis=0, initial=0.0))
@@ -159,17 +160,17 @@ def explained(
 
 
 def explained_hits(
-    found: Table, stored: Table, nudged: Sequence[Table]
+    found: Table, stored: Table, perturbed: Sequence[Table]
 ) -> Bool[np.ndarray, "instance column"]:
     """The same for first hits, of which some are missed: those are compared as such."""
     seen = np.isfinite(found)
-    flags = [np.isfinite(table).astype(float) for table in (found, stored, *nudged)]
+    flags = [np.isfinite(table).astype(float) for table in (found, stored, *perturbed)]
     missed = explained(flags[0], flags[1], flags[2:], EXACT)
 
     def where_both(table: Table) -> Table:
         return np.where(np.isfinite(table) & seen, table, np.where(seen, found, 0.0))
 
-    times = [where_both(table) for table in (found, stored, *nudged)]
+    times = [where_both(table) for table in (found, stored, *perturbed)]
     return missed & explained(times[0], times[1], times[2:], EXACT)
 
 

@@ -34,15 +34,15 @@ from surestep.problem import (
 from surestep.rollout.observe import Observed, Watch
 from surestep.rollout.rounding import (
     EXACT,
-    NUDGES,
+    PERTURBATIONS,
     STATISTICS,
     Kind,
-    Nudged,
+    Perturbed,
     agree,
     explained,
     explained_hits,
     losses_kind,
-    nudged_rule,
+    perturbed_rule,
 )
 from surestep.rollout.tiles import observe_all
 from surestep.rules.base import AnyRule, Rule
@@ -274,7 +274,8 @@ def _same_data(run: Finished, rebuilt: Certificate) -> bool:
 def _perturbed(rule: AnyRule, data: DataSet) -> list[tuple[AnyRule, TrainSet]]:
     """A rule and instances as other machines may see them."""
     return [
-        (nudged_rule(rule, turn), StreamedTrainSet(Nudged(data, turn))) for turn in range(NUDGES)
+        (perturbed_rule(rule, turn), StreamedTrainSet(Perturbed(data, turn)))
+        for turn in range(PERTURBATIONS)
     ]
 
 
