@@ -191,7 +191,7 @@ class ConvolutionChain(eqx.Module):
     (a batch one by one, for the cache: 7 and 11 ms a picture of 250 x 187) and on a GPU.
     """
 
-    kernels: tuple[Float[Array, "3 3 in out"], ...]
+    kernels: tuple[Float[Array, "3 3 _in _out"], ...]
     to_iterate: bool = eqx.field(default=False, static=True)
 
     @classmethod
@@ -219,7 +219,7 @@ class ConvolutionChain(eqx.Module):
         return _chain(convolve, self.kernels, picture)
 
 
-Kernels = tuple[Float[Array, "3 3 in out"], ...]
+Kernels = tuple[Float[Array, "3 3 _in _out"], ...]
 Convolve = Callable[[Float[Array, "in h w"], Float[Array, "3 3 in out"]], Float[Array, "out h w"]]
 
 
