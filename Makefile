@@ -27,9 +27,11 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Everything, as often as it takes, compiled as users compile it.
+# Everything, as often as it takes, compiled as users compile it; then the quick tests once more, with
+# every annotation checked.
 test-all: $(VENV)/.dev
 	SURESTEP_TESTS=all $(BIN)/python -m pytest -n 2 --dist worksteal
+	SURESTEP_TYPES=on $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
