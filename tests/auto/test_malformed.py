@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from support.types import unchecked
 from surestep.cli.main import main
 
 HEAD = """\
@@ -187,6 +188,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@unchecked()
 def test_a_malformed_problem_is_told_what_is_wrong(name, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     case = CASES[name]

@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from support import tiny
 from support.catalogue import PROBLEMS
 from support.iterates import iterates
+from support.types import unchecked
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.interop.optax import as_optax
@@ -115,6 +116,7 @@ def test_step_by_step_without_compiling():
         x, previous = x + expected / 2, x
 
 
+@unchecked()
 def test_a_learned_rule_knows_its_problem():
     nothing: list = [None] * 4
     learned = Learned(tiny.TASK, LEARNED, *nothing)

@@ -9,6 +9,7 @@ from scipy.optimize import OptimizeResult, OptimizeWarning, minimize
 from support import tiny
 from support.catalogue import MATRIX, PROBLEMS
 from support.iterates import iterates
+from support.types import unchecked
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.interop.scipy import scipy_method
@@ -175,6 +176,7 @@ def test_a_rule_that_diverges_returns_its_last_good_point():
     assert (broken.status, broken.nit) == (2, 0)
 
 
+@unchecked()
 def test_something_learned_makes_the_iterations_of_its_certificate():
     nothing: list = [None] * 4
     method = scipy_method(Learned(tiny.TASK, HeavyBall(1e-9, 0.0), *nothing))

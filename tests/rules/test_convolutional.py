@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from support.types import unchecked
 from surestep.base.keys import named_key
 from surestep.rules import Convolutional
 from surestep.rules.base import hyper_of
@@ -50,6 +51,7 @@ def transcription(rule, x, gradient, previous):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@unchecked()
 def test_agrees_with_the_transcription(seed):
     rule = Convolutional.create(named_key(seed, "rule"), HEIGHT, WIDTH)
     random = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ import pytest
 from jax import export
 
 from support.tiny import PROBLEM
+from support.types import unchecked
 from surestep.base.keys import named_key
 from surestep.interop.plain import rule_of
 from surestep.problem.draw import working_precision
@@ -206,6 +207,7 @@ def test_rules_in_other_loops_have_forward_derivatives_too(kind):
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 4, 3)])
+@unchecked()
 def test_products_of_other_shapes_can_be_trained_too(shape):
     with working_precision(PROBLEM):
         matrix = jax.random.normal(named_key(0, "matrix"), (5, 4))

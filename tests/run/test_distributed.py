@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK
+from support.types import unchecked
 from surestep.base.errors import ConfigurationError, HostError
 from surestep.cli.main import main
 from surestep.cli.workers import Workbench, subject_of
@@ -250,6 +251,7 @@ def test_nobody_is_inside_the_client_once_the_board_is_closed(monkeypatch):
     assert client.asked == asked > 0
 
 
+@unchecked()
 def test_what_is_no_tile_of_the_work_is_refused():
     work = TASK.work(RULE, SPLIT.train, TASK.watch((0, 7), (0.1,)))
     fits = Observed(np.zeros((1, 64, 2)), np.zeros((1, 64, 1)), np.zeros((1, 64, 0)))

@@ -11,6 +11,7 @@ import pytest
 
 from support.shared import small_run
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SMALL, SPLIT, TASK, changed
+from support.types import unchecked
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.certify.certificate import Certificate
 from surestep.certify.evidence import Evidence
@@ -177,6 +178,7 @@ def test_another_deployed_sample_is_found(run):
     assert "posterior, deployed rule and the paper's bound" in failed(run)
 
 
+@unchecked()
 def test_evidence_of_another_shape_is_reported(run):
     found = run.load("certify", Certified)
     run.save("certify", with_evidence(found, losses=found.evidence.losses[:, :10]))

@@ -16,6 +16,7 @@ import surestep
 from support.catalogue import PROBLEMS, Bowl, rules_for
 from support.production import THETAS, certified_solver
 from support.tiny import PROBLEM
+from support.types import unchecked
 from surestep import rules
 from surestep.base.errors import ConfigurationError, SolverFileError
 from surestep.problem.draw import working_precision
@@ -105,6 +106,7 @@ def learned_rules():
 
 
 @pytest.mark.parametrize("index", range(18))
+@unchecked()
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]
     packed = pack(rule)
@@ -113,6 +115,7 @@ def test_every_rule_comes_back_from_json(index):
     assert solver_fingerprint(found) == solver_fingerprint(rule)
 
 
+@unchecked()
 def test_the_tables_know_every_rule():
     public = {getattr(rules, name) for name in rules.__all__}
     assert {kind for kind in public if issubclass(kind, Rule)} <= set(CLASSES.values())
@@ -398,6 +401,7 @@ def test_a_template_for_a_known_rule_must_fit_too(saved):
         load(saved, PROBLEM, rule=GradientDescent(0.1))
 
 
+@unchecked()
 def test_pieces_of_equinox_come_back():
     class Holder(Rule):
         network: eqx.nn.MLP

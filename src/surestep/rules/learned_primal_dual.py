@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from surestep.problem import Oracle, Vector
+from surestep.problem.oracle import Image
 from surestep.rules.base import Need, Rule, State
 from surestep.rules.splitting import PrimalDual
 
@@ -17,7 +18,7 @@ class LearnedSaddleState(State):
 
     x: Vector
     value: Scalar
-    dual: Vector
+    dual: Image
     previous: Vector
     iteration: Int[Array, ""]
 

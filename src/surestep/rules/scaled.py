@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.problem import Oracle, Parts, Vector
+from surestep.problem.oracle import Image
 from surestep.rules.base import Rule, State
 from surestep.rules.wrapper import Wrapper
 
@@ -151,14 +152,14 @@ class ScaledOracle(Oracle):
         """A Lipschitz constant in scaled coordinates: the largest scale decides."""
         return self.oracle.smoothness() * jnp.max(self.scales) ** 2
 
-    def residual(self, x: Vector) -> Vector:
+    def residual(self, x: Vector) -> Image:
         """The residual."""
         return self.oracle.residual(self.scales * x)
 
-    def residual_product(self, direction: Vector) -> Vector:
+    def residual_product(self, direction: Vector) -> Image:
         """How the residual changes along a direction."""
         return self.oracle.residual_product(self.scales * direction)
 
-    def residual_pullback(self, residual: Vector) -> Vector:
+    def residual_pullback(self, residual: Image) -> Vector:
         """The pulled-back residual in scaled coordinates."""
         return self.scales * self.oracle.residual_pullback(residual)
