@@ -37,6 +37,7 @@ from surestep.rules import (
     Safeguarded,
     SafeguardSettings,
 )
+from surestep.solver.solver import load
 from surestep.storage.files import write_text
 from surestep.storage.records import to_json
 
@@ -278,16 +279,24 @@ def test_a_run_that_has_begun_keeps_what_was_measured(tmp_path, monkeypatch):
         fit(QUADRATIC, 60, seed=1, out=tmp_path)
 
 
-def test_from_data_to_a_certified_solver(monkeypatch):
+def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(configuring, "_measure", lambda *_: 1.0)  # the least of everything
     numbers = {"theta": RANDOM.normal(size=(300, 5))}
     problem = Problem.of(lambda x, t: quadratic(x, t["theta"]), np.ones(5), thetas=numbers)
     shown = EvaluateSettings(baselines=("L-BFGS",), timed=5, limit=50, shifted=0)
-    learned = fit(problem, 10.0, evaluate=shown, certify=CertifySettings(opponents=("L-BFGS",)))
+    certified = CertifySettings(opponents=("L-BFGS",))
+    learned = fit(problem, 10.0, out=tmp_path, evaluate=shown, certify=certified)
     assert learned.certificate.sizes["train"] == 105
     assert learned.certificate.statements[0].value < 0.06
     needed = learned.evaluation.gradient_quantile(0.9)
     assert np.all(needed[0] < needed[learned.evaluation.solvers.index("L-BFGS")])
+    # All that `surestep run` leaves, the report included.
+    facts = ("config", "status", "plan", "charges", "certificate")
+    stages = ("chosen_by", "minima", "locate", "sample", "certify", "evaluate", "solver")
+    names = {f"{fact}.json" for fact in facts} | {f"{stage}.safetensors" for stage in stages}
+    found = {path.name for path in tmp_path.iterdir() if path.name[0] != "."}
+    assert found == names | {"report.html", "figures"}
+    assert load(tmp_path / "solver.safetensors", problem).certificate == learned.certificate
 
 
 def test_a_starting_file_is_written_once(tmp_path, capsys):
