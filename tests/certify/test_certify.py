@@ -33,6 +33,7 @@ from surestep.certify.claims import (
     GoalMissed,
     LossWhereReached,
     ShareOfGoal,
+    UserStatistic,
 )
 from surestep.certify.evidence import Evidence
 from surestep.certify.gather import certify
@@ -277,7 +278,7 @@ def test_infinite_losses_count_as_the_worst():
         opponent_hits=np.full((1, 3, 0), np.inf),
         statistics=np.zeros((1, 3, 0)),
     )
-    plan = changed(PLAN, iterations=(10,), claims=())
+    plan = changed(PLAN, iterations=(10,), claims=(), hit_tolerances=())
     for claim, expected in [
         (GoalMissed("x"), [1, 0, 1]),
         (ShareOfGoal("x"), [1, 0, 1]),
@@ -289,6 +290,28 @@ def test_infinite_losses_count_as_the_worst():
 
 def progress_made(run):
     return jnp.minimum(run.losses[-1] / run.losses[0], 1.0)
+
+
+def last_loss(run):
+    return jnp.minimum(run.losses[-1] / 1e9, 1.0)
+
+
+def test_several_statistics_keep_their_names_whatever_these_are():
+    """Columns are found by the order in which statistics are declared, not by the alphabet."""
+    own = {"z: share of the first loss": progress_made, "a: last loss": last_loss}
+    task = changed(TASK, statistics=own)
+    plan = plan_certificate(
+        CONFIG.certify, TASK.horizon, PRIOR, TASK.start_losses(SPLIT.prior), N, [], None,
+        statistics=list(own),
+    )  # fmt: skip
+    found = certify(plan, task, RULE, PRIOR, {}, SPLIT.train)
+    losses = found.evidence.losses
+    shares = np.minimum(losses[:, :, -1] / losses[:, :, 0], 1.0)
+    np.testing.assert_allclose(found.evidence.statistics[:, :, 0], shares, rtol=1e-12)
+    np.testing.assert_allclose(found.evidence.statistics[:, :, 1], losses[:, :, -1] / 1e9)
+    for claim, wanted in zip(plan.claims[-2:], (shares, losses[:, :, -1] / 1e9), strict=True):
+        assert claim.name in own and isinstance(claim, UserStatistic)
+        np.testing.assert_allclose(claim.values(plan, found.evidence)[0], wanted, rtol=1e-12)
 
 
 def test_a_users_own_statistic_is_certified_like_any_other():
@@ -411,7 +434,8 @@ def tables(losses, **changes):
     flat = tuple(np.full(len(losses), -np.log(len(losses))).tolist())
     plan = changed(
         PLAN, claims=(claim,), shares=(Share("sublevel", 0.05),), train_size=4, iterations=(10,),
-        log_prior=flat, lambdas=(0.5, 2.0), opponents=(), statistics=(), **changes,
+        log_prior=flat, lambdas=(0.5, 2.0), opponents=(), hit_tolerances=(), statistics=(),
+        **changes,
     )  # fmt: skip
     return plan, evidence
 

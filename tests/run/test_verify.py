@@ -197,6 +197,21 @@ def test_evidence_of_another_shape_is_reported(run):
     assert "the evidence belongs to the plan" in failed(run)
 
 
+def test_evidence_that_is_no_number_is_found(run):
+    """It would be above no tolerance, which is what good losses are."""
+    found = run.load("certify", Certified)
+    losses = found.evidence.losses.copy()
+    losses[(found.deployed_sample + 1) % 3, 0, 0] = np.nan
+    run.save("certify", with_evidence(found, losses=losses))
+    assert "the evidence belongs to the plan" in failed(run)
+
+
+def test_a_plan_that_observes_other_hits_than_its_claims_need_is_refused(run):
+    edit(run.plan_path, lambda plan: plan.update(hit_tolerances=[1.0]))
+    with pytest.raises(ConfigurationError, match="first hits that its claims are about"):
+        failed(run)
+
+
 def test_a_flipped_bit_is_found(run):
     path = run.path / "certify.safetensors"
     content = bytearray(path.read_bytes())

@@ -32,8 +32,8 @@ from surestep.certify.claims import (
     UserStatistic,
 )
 from surestep.certify.evidence import Evidence
-from surestep.certify.plan import Plan
-from surestep.certify.planning import QUANTILES, hit_tolerances
+from surestep.certify.plan import Plan, hit_tolerances
+from surestep.certify.planning import QUANTILES
 from surestep.certify.posterior import find_posterior
 from surestep.certify.statements import rigorous_statements
 from surestep.problem import reached

@@ -18,7 +18,6 @@ from surestep.certify.claims import (
     Advantage,
     AnyClaim,
     Better,
-    Claim,
     ClippedLoss,
     Faster,
     GoalMissed,
@@ -28,7 +27,7 @@ from surestep.certify.claims import (
     Sooner,
     UserStatistic,
 )
-from surestep.certify.plan import Plan
+from surestep.certify.plan import Plan, hit_tolerances
 from surestep.problem import PriorSet, reached
 from surestep.rules.base import Rule
 from surestep.train import Experiment, Sampled, Task, mean_square
@@ -135,12 +134,6 @@ def plan_certificate(
         pool=pool,
         claims=tuple(claims),
     )
-
-
-def hit_tolerances(claims: Sequence[Claim]) -> tuple[float, ...]:
-    """The losses whose first hit must be observed, the largest first."""
-    wanted = {claim.tolerance_to_hit for claim in claims} - {None}
-    return tuple(sorted((t for t in wanted if t is not None), reverse=True))
 
 
 def plan_run(

@@ -1,6 +1,6 @@
 """What rollouts show: what is looked at, and what was seen."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -26,8 +26,9 @@ class Watch(eqx.Module):
     """The losses whose first hit is looked for."""
     goal: Goal | None = None
     """The goal whose first hit is looked for, on every instance its own, after those."""
-    statistics: Mapping[str, Statistic] = eqx.field(default_factory=dict)
-    """What is computed from the whole rollout, by name."""
+    statistics: tuple[tuple[str, Statistic], ...] = ()
+    """What is computed from the whole rollout, with its name. In order: JAX would sort a mapping's
+    names inside a compiled program, and columns would change places."""
 
     @property
     def hits(self) -> int:
@@ -98,7 +99,7 @@ def observe(
         below = jnp.isfinite(result.losses)[:, None] & (result.losses[:, None] <= mine)
         first = result.gradients[jnp.argmax(below, axis=0)]
         hits = jnp.where(jnp.any(below, axis=0), first, jnp.inf)
-        found = [jnp.asarray(look(result), hits.dtype) for look in watch.statistics.values()]
+        found = [jnp.asarray(look(result), hits.dtype) for _, look in watch.statistics]
         return Observed(result.losses[wanted], hits, jnp.stack([*found, jnp.zeros_like(hits[0])]))
 
     seen = jax.lax.map(one, thetas, batch_size=block)

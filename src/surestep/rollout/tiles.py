@@ -151,7 +151,7 @@ class Work:
         found = found.at((slice(samples), slice(instances)))
         require_sound(self.problem, self.data, found.losses.min(axis=0), place.instances.start)
         columns = np.moveaxis(found.statistics, -1, 0)
-        for name, column in zip(self.watch.statistics, columns, strict=True):
+        for (name, _), column in zip(self.watch.statistics, columns, strict=True):
             outside = ~((column >= 0) & (column <= 1))
             if outside.any():
                 raise ProblemError(

@@ -321,10 +321,10 @@ def _fields(kind: Any) -> dict[str, tuple[Any, tuple[str, ...] | None]]:
     parts, hints = _parts(kind), typing.get_type_hints(kind)
     found: dict[str, tuple[Any, tuple[str, ...] | None]] = {}
     for field in dataclasses.fields(kind):
-        if field.name in parts:
-            found |= _fields(parts[field.name])
-        else:
-            found[field.name] = hints[field.name], field.metadata.get("axes")
+        own = {field.name: (hints[field.name], field.metadata.get("axes"))}
+        more = _fields(parts[field.name]) if field.name in parts else own
+        assert not found.keys() & more.keys(), "parts of a result share a name"
+        found |= more
     return found
 
 

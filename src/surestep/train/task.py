@@ -80,7 +80,8 @@ class Task:
 
         With `to_goal` the last first hit is that of every instance's own goal.
         """
-        return Watch(at, tolerances, self.goal if to_goal else None, self.statistics)
+        statistics = tuple(self.statistics.items())
+        return Watch(at, tolerances, self.goal if to_goal else None, statistics)
 
     def work(
         self,
