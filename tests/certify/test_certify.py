@@ -278,7 +278,7 @@ def test_infinite_losses_count_as_the_worst():
         opponent_hits=np.full((1, 3, 0), np.inf),
         statistics=np.zeros((1, 3, 0)),
     )
-    plan = changed(PLAN, iterations=(10,), claims=(), hit_tolerances=())
+    plan = changed(PLAN, iterations=(10,), claims=())
     for claim, expected in [
         (GoalMissed("x"), [1, 0, 1]),
         (ShareOfGoal("x"), [1, 0, 1]),
@@ -434,7 +434,7 @@ def tables(losses, **changes):
     flat = tuple(np.full(len(losses), -np.log(len(losses))).tolist())
     plan = changed(
         PLAN, claims=(claim,), shares=(Share("sublevel", 0.05),), train_size=4, iterations=(10,),
-        log_prior=flat, lambdas=(0.5, 2.0), opponents=(), hit_tolerances=(), statistics=(),
+        log_prior=flat, lambdas=(0.5, 2.0), opponents=(), statistics=(),
         **changes,
     )  # fmt: skip
     return plan, evidence

@@ -206,9 +206,10 @@ def test_evidence_that_is_no_number_is_found(run):
     assert "the evidence belongs to the plan" in failed(run)
 
 
-def test_a_plan_that_observes_other_hits_than_its_claims_need_is_refused(run):
+def test_the_hits_that_a_plan_observes_follow_from_its_claims(run):
+    """They are no field of the file, so nobody can write others there."""
     edit(run.plan_path, lambda plan: plan.update(hit_tolerances=[1.0]))
-    with pytest.raises(ConfigurationError, match="first hits that its claims are about"):
+    with pytest.raises(RunFolderError, match=r"plan\.hit_tolerances is not known"):
         failed(run)
 
 

@@ -32,7 +32,7 @@ from surestep.certify.claims import (
     UserStatistic,
 )
 from surestep.certify.evidence import Evidence
-from surestep.certify.plan import Plan, hit_tolerances
+from surestep.certify.plan import Plan
 from surestep.certify.planning import QUANTILES
 from surestep.certify.posterior import find_posterior
 from surestep.certify.statements import rigorous_statements
@@ -78,8 +78,6 @@ class AuditFamily:
             log_prior=tuple(bet(self.log_prior, 0, 0.5).tolist()),
             lambdas=tuple(geometric_lambdas(float(centre), 10.0, 20).tolist()),
             opponents=("other",),
-            hit_tolerances=hit_tolerances(claims),
-            hits_goal=any(claim.hits_goal for claim in claims),
             statistics=("own",),
             pool="",
             claims=claims,

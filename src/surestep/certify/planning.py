@@ -27,7 +27,7 @@ from surestep.certify.claims import (
     Sooner,
     UserStatistic,
 )
-from surestep.certify.plan import Plan, hit_tolerances
+from surestep.certify.plan import Plan
 from surestep.problem import PriorSet, reached
 from surestep.rules.base import Rule
 from surestep.train import Experiment, Sampled, Task, mean_square
@@ -128,8 +128,6 @@ def plan_certificate(
         log_prior=tuple(log_prior.tolist()),
         lambdas=tuple(prior_lambdas(settings, prior, train_size, nonnegative).tolist()),
         opponents=tuple(opponents),
-        hit_tolerances=hit_tolerances(claims),
-        hits_goal=any(claim.hits_goal for claim in claims),
         statistics=tuple(statistics),
         pool=pool,
         claims=tuple(claims),

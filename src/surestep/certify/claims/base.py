@@ -28,7 +28,7 @@ _AT_ONCE = 2**23
 
 
 @dataclasses.dataclass(frozen=True)
-class Terms:
+class Terms(abc.ABC):
     """What all claims of a plan share."""
 
     epsilon: float
@@ -43,10 +43,6 @@ class Terms:
     lambdas: tuple[float, ...]
     """The lambdas of the paper's bound."""
     opponents: tuple[str, ...]
-    hit_tolerances: tuple[float, ...]
-    """The losses whose first hits are observed."""
-    hits_goal: bool
-    """Whether the first hit of every instance's goal is observed; it is the last one."""
     statistics: tuple[str, ...]
     pool: str
     """The data that instances are made from, if they are."""
@@ -58,6 +54,16 @@ class Terms:
         for share in self.shares:
             ledger = ledger.spend(share.name, share.epsilon)
         return ledger
+
+    @property
+    @abc.abstractmethod
+    def hit_tolerances(self) -> tuple[float, ...]:
+        """The losses whose first hits are observed, the largest first."""
+
+    @property
+    @abc.abstractmethod
+    def hits_goal(self) -> bool:
+        """Whether the first hit of every instance's goal is observed; it is the last one."""
 
     @property
     def hits(self) -> int:
