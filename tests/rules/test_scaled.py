@@ -133,7 +133,7 @@ def test_relocating_moves_the_point_in_the_problems_coordinates():
         rule.resume(oracle, elsewhere),
     ):
         np.testing.assert_allclose(state.x, elsewhere, rtol=1e-14)
-        assert state.value == pytest.approx(float(oracle.unmetered_value(elsewhere)))
+        assert rule.loss(oracle, state) == pytest.approx(float(oracle.unmetered_value(elsewhere)))
 
 
 def test_what_has_no_scaled_form_is_refused():

@@ -102,10 +102,18 @@ def learned_rules():
         ),
         filled(rules.LearnedFista.around, rules.FistaWithRestart(0.1), times=4),
         rules.CosineQuasiNewton.of(jnp.linspace(1.0, 2.0, 24), (8, 3), first=2.0),
+        rules.Checked(
+            rules.SharedADMM.of(jnp.eye(3), 0.5).prepare(),
+            rules.FistaWithRestart(0.1),
+            at=3,
+            tolerance=0.25,
+            compared=False,
+        ),
+        rules.Newton(anew=False),
     ]
 
 
-@pytest.mark.parametrize("index", range(18))
+@pytest.mark.parametrize("index", range(20))
 @unchecked()
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]

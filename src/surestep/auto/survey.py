@@ -165,10 +165,10 @@ def _solve(
             places = jnp.minimum(jnp.arange(first, first + batch_size), size - 1)
             batch = instance(thetas, places)
             progress = _begin(rule, problem, batch)
-            before = starts = np.asarray(progress.state.value, np.float64)
+            before = starts = np.asarray(progress.value, np.float64)
             for _ in range(0, most, _CHUNK):
                 progress = _advance(rule, problem, batch, progress)
-                now = np.asarray(progress.state.value, np.float64)
+                now = np.asarray(progress.value, np.float64)
                 gained = np.any(before - now > 1e-13 * np.abs(before))
                 before = now
                 if not gained:

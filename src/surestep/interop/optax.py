@@ -135,7 +135,10 @@ def _by_gradients(rule: GradientRule) -> Transformation:
 def _by_function(rule: Rule) -> Transformation:
     def init(params: Point) -> Underway:
         shapes = initial_shapes(_fitted(rule, params), params)
-        progress = Progress(_zeros(shapes), Evaluations.none(), jnp.zeros((), bool))
+        state = _zeros(shapes)
+        progress = Progress(
+            state, jnp.zeros((), state.x.dtype), Evaluations.none(), jnp.zeros((), bool)
+        )
         return Underway(jnp.zeros((), bool), progress)
 
     def update(
@@ -178,7 +181,7 @@ def _on_instance(rule: Rule, problem: Problem, theta: Theta) -> Transformation:
 def _begin(rule: Rule, problem: Problem, theta: Theta, params: Point) -> Progress:
     oracle = Oracle(problem, theta)
     state = rule.init(oracle, ravel_pytree(params)[0])
-    return Progress(state, Evaluations.none().plus(oracle), ~jnp.isfinite(state.value))
+    return Progress.at(rule, oracle, state)
 
 
 def _move(params: Point, progress: Progress) -> Point:

@@ -138,21 +138,24 @@ def _minimise(
     rule = _Compiled(rule) if compiled else rule
     with contextlib.nullcontext() if compiled else jax.disable_jit():
         state = rule.init(oracle, oracle.start)
-        iterations, status = 0, None if np.isfinite(state.value) else DIVERGED
+        value = float(rule.loss(oracle, state))
+        iterations, status = 0, None if np.isfinite(value) else DIVERGED
         while status is None:
             if gtol > 0 and np.max(np.abs(_gradient(state, host)), initial=0.0) <= gtol:
                 status = SOLVED
             elif iterations == limit:
                 status = LIMIT
             else:
-                moved = rule.step(oracle.fresh(), cast(Any, state))
-                if not np.isfinite(moved.value):
+                oracle = oracle.fresh()
+                moved = rule.step(oracle, cast(Any, state))
+                there = float(rule.loss(oracle, moved))
+                if not np.isfinite(there):
                     status = DIVERGED
                     continue
-                state, iterations = moved, iterations + 1
-                status = callback(_seen(state))
+                state, value, iterations = moved, there, iterations + 1
+                status = callback(_seen(state, value))
     return OptimizeResult(
-        **_seen(state),
+        **_seen(state, value),
         jac=_gradient(state, host),
         nit=iterations,
         nfev=host.values,
@@ -163,8 +166,8 @@ def _minimise(
     )
 
 
-def _seen(state: State) -> OptimizeResult:
-    return OptimizeResult(x=np.array(state.x), fun=float(state.value))
+def _seen(state: State, value: float) -> OptimizeResult:
+    return OptimizeResult(x=np.array(state.x), fun=value)
 
 
 def _gradient(state: State, host: "_Host") -> np.ndarray:

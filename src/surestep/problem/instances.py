@@ -35,6 +35,10 @@ class Instances:
         `form` has the shapes and dtypes of one instance. A structure that is not the problem's is
         refused; other shapes are not, if the problem can be computed on them.
         """
+        forms, structure = jax.tree.flatten(form)
+        given = jax.tree.leaves(thetas)
+        if jax.tree.structure(thetas) == structure and _ready(forms, given):
+            return cls(thetas, (), False)
         arrays = _same_structure("instances", form, thetas)
         differences: list[str] = []
         converted = {}
@@ -42,12 +46,27 @@ class Instances:
             converted[name] = _converted(name, arrays[name], wanted, differences)
         _equally_many("instances", converted)
         leaves = [converted[name] for name in named_leaves("theta", form)]
-        stacked = jax.tree.unflatten(jax.tree.structure(form), leaves)
-        wanted = [leaf.shape for leaf in jax.tree.leaves(form)]
-        reshaped = [leaf.shape[1:] for leaf in leaves] != wanted
+        stacked = jax.tree.unflatten(structure, leaves)
+        reshaped = [leaf.shape[1:] for leaf in leaves] != [leaf.shape for leaf in forms]
         if reshaped:
             _require_computable(problem, stacked)
         return cls(stacked, tuple(differences), reshaped)
+
+
+def _ready(forms: list[Any], given: list[Any]) -> bool:
+    """Whether arrays have the problem's shapes and types already: nothing is touched then."""
+    rows = {
+        leaf.shape[0] if isinstance(leaf, np.ndarray | jax.Array) and leaf.ndim else 0
+        for leaf in given
+    }
+    return (
+        len(rows) == 1
+        and 0 not in rows
+        and all(
+            leaf.shape[1:] == wanted.shape and leaf.dtype == wanted.dtype
+            for leaf, wanted in zip(given, forms, strict=True)
+        )
+    )
 
 
 def as_points(problem: Problem, thetas: Theta, points: Point) -> Point:

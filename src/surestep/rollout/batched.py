@@ -139,5 +139,4 @@ def points_of(problem: Problem, thetas: Theta, underway: Underway) -> tuple[Poin
         return ravel_pytree(problem.start(theta))[1](x)
 
     progress = underway.progress
-    losses = jnp.where(progress.diverged, jnp.inf, progress.state.value)
-    return jax.vmap(one)(thetas, progress.state.x), losses
+    return jax.vmap(one)(thetas, progress.state.x), progress.loss

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.problem import Evaluations, Oracle, Point, Problem, Theta, Vector
 from surestep.rules.base import Rule, State
+from surestep.rules.checked import Checked
 
 
 class Status(enum.IntEnum):
@@ -47,13 +48,21 @@ class Progress(eqx.Module):
     """A rollout under way."""
 
     state: State
+    value: Scalar
+    """The last finite loss."""
     evaluations: Evaluations
     diverged: Bool[Array, ""]
+
+    @classmethod
+    def at(cls, rule: Rule, oracle: Oracle, state: State) -> "Progress":
+        """A rollout that begins in a state, with what the oracle was asked to make it."""
+        value = rule.loss(oracle, state)
+        return cls(state, value, Evaluations.none().plus(oracle), ~jnp.isfinite(value))
 
     @property
     def loss(self) -> Scalar:
         """The loss now: infinity once the rollout has diverged."""
-        return jnp.where(self.diverged, jnp.inf, self.state.value)
+        return jnp.where(self.diverged, jnp.inf, self.value)
 
 
 Measure = Callable[[Point, Theta], Scalar]
@@ -79,7 +88,7 @@ def begin(
     """
     oracle = Oracle(problem, theta, through)
     state = rule.init(oracle, oracle.start) if x is None else rule.resume(oracle, x)
-    return Progress(state, Evaluations.none().plus(oracle), ~jnp.isfinite(state.value))
+    return Progress.at(rule, oracle, state)
 
 
 def advance(
@@ -88,9 +97,14 @@ def advance(
     """One iteration of a rule, unless the rollout has diverged."""
     oracle = Oracle(problem, theta, through)
     state = rule.step(oracle, progress.state)
-    diverged = progress.diverged | ~jnp.isfinite(state.value)
-    kept = jax.tree.map(lambda old, new: jnp.where(diverged, old, new), progress.state, state)
-    return Progress(kept, progress.evaluations.plus(oracle), diverged)
+    value = rule.loss(oracle, state)
+    diverged = progress.diverged | ~jnp.isfinite(value)
+    kept, value = jax.tree.map(
+        lambda old, new: jnp.where(diverged, old, new),
+        (progress.state, progress.value),
+        (state, value),
+    )
+    return Progress(kept, value, progress.evaluations.plus(oracle), diverged)
 
 
 def unrolled(
@@ -229,3 +243,51 @@ def reach(rule: Rule, problem: Problem, theta: Theta, target: float | Array, lim
         x=progress.state.x,
         status=jnp.where(progress.diverged, Status.DIVERGED, ended),
     )
+
+
+class Ended(eqx.Module):
+    """A rollout of which only the end was looked at."""
+
+    x: Vector
+    loss: Scalar
+    """Infinite where it is no number."""
+    gradients: Int[Array, ""]
+    passed: Bool[Array, ""]
+    """Whether a rule with a check passed it."""
+
+
+def unwatched(
+    rule: Rule,
+    problem: Problem,
+    theta: Theta,
+    number: int | Int[Array, ""],
+    x: Vector | None = None,
+) -> Ended:
+    """So many iterations on one instance, without a look at the loss before the end.
+
+    A rule with a check makes no more iterations than up to its check, and is checked there; what
+    fails is the caller's to help.
+    """
+    checked = rule if isinstance(rule, Checked) else None
+    inner: Rule = rule if checked is None else checked.rule
+    oracle = Oracle(problem, theta)
+    state = inner.init(oracle, oracle.start) if x is None else inner.resume(oracle, x)
+
+    def body(_: Array, carry: Any) -> Any:
+        state, spent = carry
+        one = Oracle(problem, theta)
+        return inner.step(one, state), spent.plus(one)
+
+    first = (state, Evaluations.none().plus(oracle))
+    if checked is None:
+        state, spent = jax.lax.fori_loop(0, number, body, first)
+        loss = inner.loss(Oracle(problem, theta), state)
+        passed = jnp.ones((), bool)
+    else:
+        state, spent = jax.lax.fori_loop(0, jnp.minimum(number, checked.at), body, first)
+        last = Oracle(problem, theta)
+        verdict = checked.examine(last, state)
+        loss, spent = verdict.value, spent.plus(last)
+        passed = verdict.passed | (number < checked.at)
+    loss = jnp.where(jnp.isfinite(loss), loss, jnp.inf)
+    return Ended(state.x, loss, spent.gradients, passed)

@@ -1,6 +1,8 @@
 """Rules: the learned architectures and the classical algorithms."""
 
+from surestep.rules.base import Fixed
 from surestep.rules.blended import Blended
+from surestep.rules.checked import Checked
 from surestep.rules.classical import (
     Adam,
     Fista,
@@ -24,6 +26,7 @@ from surestep.rules.curvature import (
 from surestep.rules.learned_fista import LearnedFista
 from surestep.rules.learned_primal_dual import LearnedPrimalDual
 from surestep.rules.learned_splitting import LearnedSplitting
+from surestep.rules.newton import Newton
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.predicted import Predicted
 from surestep.rules.proximal import Proximal
@@ -31,6 +34,7 @@ from surestep.rules.quasi_newton import MetricQuasiNewton, QuasiNewton
 from surestep.rules.residual import Residual
 from surestep.rules.safeguarded import Safeguarded, SafeguardSettings
 from surestep.rules.scaled import Scaled
+from surestep.rules.shared_splitting import SharedADMM
 from surestep.rules.splitting import ADMM, PrimalDual
 from surestep.rules.started import Started
 
@@ -39,12 +43,14 @@ __all__ = [
     "LBFGS",
     "Adam",
     "Blended",
+    "Checked",
     "ConjugateGradients",
     "Convolutional",
     "Coordinatewise",
     "CosineQuasiNewton",
     "Fista",
     "FistaWithRestart",
+    "Fixed",
     "GradientDescent",
     "HeavyBall",
     "LearnedFista",
@@ -54,6 +60,7 @@ __all__ = [
     "MetricQuasiNewton",
     "Nesterov",
     "NesterovPerInstance",
+    "Newton",
     "Preconditioned",
     "PreconditionedConjugateGradients",
     "Predicted",
@@ -66,5 +73,6 @@ __all__ = [
     "Safeguarded",
     "Scaled",
     "ScaledFista",
+    "SharedADMM",
     "Started",
 ]

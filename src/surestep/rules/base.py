@@ -29,10 +29,13 @@ Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox", "dua
 
 
 class State(eqx.Module):
-    """What a rule remembers between two iterations; every state has these two fields."""
+    """What a rule remembers between two iterations; every state has this field.
+
+    A state may have a field `value`, the loss at `x`, where the rule gets it for nothing. Where
+    there is none, the loss is computed when somebody looks, and only then.
+    """
 
     x: eqx.AbstractVar[Vector]
-    value: eqx.AbstractVar[Scalar]
 
 
 class Rule(eqx.Module):
@@ -77,6 +80,11 @@ class Rule(eqx.Module):
     @abc.abstractmethod
     def step(self, oracle: Oracle, state: Any) -> State:
         """One iteration."""
+
+    def loss(self, oracle: Oracle, state: Any) -> Scalar:
+        """The loss at a state's point: the state's own `value`, or else evaluated now."""
+        known = getattr(state, "value", None)
+        return oracle.value(state.x) if known is None else known
 
     def resume(self, oracle: Oracle, x: Vector) -> State:
         """The state without a memory at a point of a rollout under way.
@@ -163,17 +171,46 @@ class GradientRule(Rule):
         return GradientState(x, value, gradient, state.memory)
 
 
+class Fixed(eqx.Module):
+    """An array that a rule is given and does not learn.
+
+    **Arguments:**
+
+    - `array`: the array.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    hessian = ss.rules.Fixed(jnp.eye(3))
+    ```
+    """
+
+    array: Float[Array, "..."]
+
+
 AnyRule = TypeVar("AnyRule", bound=Rule)
+
+
+def _learned(rule: Rule) -> PyTree[bool]:
+    """Which of a rule's leaves are its hyper."""
+
+    def fixed(leaf: Any) -> bool:
+        return isinstance(leaf, Fixed)
+
+    return jax.tree.map(
+        lambda leaf: not fixed(leaf) and eqx.is_inexact_array(leaf), rule, is_leaf=fixed
+    )
 
 
 def hyper_of(rule: Rule) -> Float[Array, " d"]:
     """A rule's hyper as one flat vector."""
-    return ravel_pytree(eqx.filter(rule, eqx.is_inexact_array))[0]
+    return ravel_pytree(eqx.filter(rule, _learned(rule)))[0]
 
 
 def with_hyper(rule: AnyRule, hyper: Float[Array, " d"]) -> AnyRule:
     """The rule with another hyper."""
-    learned, fixed = eqx.partition(rule, eqx.is_inexact_array)
+    learned, fixed = eqx.partition(rule, _learned(rule))
     return eqx.combine(ravel_pytree(learned)[1](hyper), fixed)
 
 

@@ -113,10 +113,9 @@ class Adam(GradientRule):
 
 
 class ProximalPoint(State):
-    """The point and its loss."""
+    """The point."""
 
     x: Vector
-    value: Scalar
 
 
 class ProximalGradient(Rule):
@@ -140,20 +139,18 @@ class ProximalGradient(Rule):
 
     def init(self, oracle: Oracle, x: Vector) -> ProximalPoint:
         """At rest in `x`."""
-        return ProximalPoint(x, oracle.value(x))
+        return ProximalPoint(x)
 
     def step(self, oracle: Oracle, state: ProximalPoint) -> ProximalPoint:
         """One step."""
         moved = state.x - self.step_size * oracle.smooth_gradient(state.x)
-        x = oracle.prox(moved, self.step_size)
-        return ProximalPoint(x, oracle.value(x))
+        return ProximalPoint(oracle.prox(moved, self.step_size))
 
 
 class ExtrapolatedState(State):
     """Two points in a row and how far the next gradient is taken beyond them."""
 
     x: Vector
-    value: Scalar
     previous: Vector
     momentum: Scalar
     scalar: Scalar
@@ -173,7 +170,7 @@ class _Extrapolated(Rule):
     def init(self, oracle: Oracle, x: Vector) -> ExtrapolatedState:
         """At rest in `x`."""
         one = jnp.ones((), x.dtype)
-        return ExtrapolatedState(x, oracle.value(x), x, 0 * one, one)
+        return ExtrapolatedState(x, x, 0 * one, one)
 
     def step(self, oracle: Oracle, state: ExtrapolatedState) -> ExtrapolatedState:
         """Extrapolate, step, and find the momentum of the next extrapolation."""
@@ -182,7 +179,7 @@ class _Extrapolated(Rule):
         moved = beyond - step_size * oracle.smooth_gradient(beyond)
         x = oracle.prox(moved, step_size)
         momentum, scalar = self.next_momentum(state, beyond, x)
-        return ExtrapolatedState(x, oracle.value(x), state.x, momentum, scalar)
+        return ExtrapolatedState(x, state.x, momentum, scalar)
 
     def next_momentum(
         self, state: ExtrapolatedState, beyond: Vector, x: Vector
@@ -193,7 +190,7 @@ class _Extrapolated(Rule):
 
     def relocate(self, oracle: Oracle, state: ExtrapolatedState, x: Vector) -> ExtrapolatedState:
         """Keep the momentum, move the point."""
-        return ExtrapolatedState(x, oracle.value(x), state.previous, state.momentum, state.scalar)
+        return ExtrapolatedState(x, state.previous, state.momentum, state.scalar)
 
 
 class _ExtrapolatedOneStep(_Extrapolated):

@@ -1,7 +1,7 @@
 """Accelerated proximal gradients with learned numbers for every early iteration."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Float, Int
 
 from surestep.problem import Oracle, Vector
 from surestep.rules.base import Rule, State
@@ -12,7 +12,6 @@ class LearnedFistaState(State):
     """Where FISTA stands, and the time."""
 
     x: Vector
-    value: Scalar
     inner: ExtrapolatedState
     iteration: Int[Array, ""]
 
@@ -49,7 +48,7 @@ class LearnedFista(Rule):
     def init(self, oracle: Oracle, x: Vector) -> LearnedFistaState:
         """At rest in `x`."""
         inner = FistaWithRestart(self.step_size).init(oracle, x)
-        return LearnedFistaState(x, inner.value, inner, jnp.zeros((), jnp.int32))
+        return LearnedFistaState(x, inner, jnp.zeros((), jnp.int32))
 
     def step(self, oracle: Oracle, state: LearnedFistaState) -> LearnedFistaState:
         """FISTA's step with the numbers of this iteration."""
@@ -58,8 +57,6 @@ class LearnedFista(Rule):
         stretch = jnp.exp(jnp.clip(self.log_steps[now], -3.0, 3.0))
         gain = jnp.exp(jnp.clip(self.log_gains[now], -3.0, 0.7))
         before = state.inner
-        pushed = ExtrapolatedState(
-            before.x, before.value, before.previous, before.momentum * gain, before.scalar
-        )
+        pushed = ExtrapolatedState(before.x, before.previous, before.momentum * gain, before.scalar)
         inner = FistaWithRestart(self.step_size * stretch).step(oracle, pushed)
-        return LearnedFistaState(inner.x, inner.value, inner, state.iteration + 1)
+        return LearnedFistaState(inner.x, inner, state.iteration + 1)

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Float, Int
 
 from surestep.problem import Oracle, Vector
 from surestep.problem.oracle import Image
@@ -17,7 +17,6 @@ class LearnedSaddleState(State):
     """Two points in a row, the multiplier, and the time."""
 
     x: Vector
-    value: Scalar
     dual: Image
     previous: Vector
     iteration: Int[Array, ""]
@@ -59,7 +58,7 @@ class LearnedPrimalDual(Rule):
         """No multiplier yet."""
         zero = jnp.zeros((), jnp.int32)
         dual = jnp.zeros_like(oracle.transform(x))
-        return LearnedSaddleState(x, oracle.value(x), dual, x, zero)
+        return LearnedSaddleState(x, dual, x, zero)
 
     def step(self, oracle: Oracle, state: LearnedSaddleState) -> LearnedSaddleState:
         """The classical step with the numbers of this iteration."""
@@ -76,4 +75,4 @@ class LearnedPrimalDual(Rule):
         looked = x + (1 + beyond) * (x - state.x)
         ascent = dual_factor * step * oracle.transform(looked)
         dual = oracle.dual_prox(state.dual + ascent, dual_factor * step)
-        return LearnedSaddleState(x, oracle.value(x), dual, state.x, state.iteration + 1)
+        return LearnedSaddleState(x, dual, state.x, state.iteration + 1)

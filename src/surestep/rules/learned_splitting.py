@@ -14,7 +14,6 @@ class LearnedSplitState(State):
     """The point, the multiplier for the penalty that was used last, and the time."""
 
     x: Vector
-    value: Scalar
     multiplier: Vector
     log_penalty: Scalar
     iteration: Int[Array, ""]
@@ -54,7 +53,7 @@ class LearnedSplitting(Rule):
     def init(self, oracle: Oracle, x: Vector) -> LearnedSplitState:
         """No multiplier yet."""
         zero = jnp.zeros((), jnp.int32)
-        return LearnedSplitState(x, oracle.value(x), jnp.zeros_like(x), self.log_penalties[0], zero)
+        return LearnedSplitState(x, jnp.zeros_like(x), self.log_penalties[0], zero)
 
     def step(self, oracle: Oracle, state: LearnedSplitState) -> LearnedSplitState:
         """ADMM's step with the numbers of this iteration."""
@@ -63,9 +62,5 @@ class LearnedSplitting(Rule):
         relaxation = jnp.clip(self.relaxations[now], 0.1, 1.95)
         # The multiplier is kept in units of the penalty.
         multiplier = state.multiplier * jnp.exp(state.log_penalty - log_penalty)
-        moved = ADMM(jnp.exp(log_penalty), relaxation).step(
-            oracle, SplitState(state.x, state.value, multiplier)
-        )
-        return LearnedSplitState(
-            moved.x, moved.value, moved.multiplier, log_penalty, state.iteration + 1
-        )
+        moved = ADMM(jnp.exp(log_penalty), relaxation).step(oracle, SplitState(state.x, multiplier))
+        return LearnedSplitState(moved.x, moved.multiplier, log_penalty, state.iteration + 1)

@@ -82,6 +82,8 @@ class SafeguardedState(State):
     best: PyTree[Any]
     """The gradient at the best point, where rules need no more than that."""
     rule: State
+    rule_value: Scalar
+    """The loss where the rule stands."""
     fallback: PyTree[Any]
     watch: Watch
 
@@ -181,6 +183,7 @@ class Safeguarded(Rule):
         return self._watched(oracle, self.rule.resume(oracle, x))
 
     def _watched(self, oracle: Oracle, state: State) -> SafeguardedState:
+        value = self.rule.loss(oracle, state)
         if _simple(self.rule, self.fallback, state):
             assert isinstance(state, GradientState)
             memory = self.fallback.remember(state.x, state.value, state.gradient)  # pyright: ignore
@@ -190,8 +193,8 @@ class Safeguarded(Rule):
             shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), state.x)
             memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             best = ()
-        watch = Watch.begin(state.value, oracle.problem.nonnegative)
-        return SafeguardedState(state.x, state.value, best, state, memory, watch)
+        watch = Watch.begin(value, oracle.problem.nonnegative)
+        return SafeguardedState(state.x, value, best, state, value, memory, watch)
 
     def step(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
         """A step of the rule, or one of the fallback from the best point."""
@@ -199,9 +202,9 @@ class Safeguarded(Rule):
         turn = self._turn(state, nonnegative)
         simple = _simple(self.rule, self.fallback, state.rule)
         move = self._one_gradient if simple else self._whole_steps
-        seen, rule, fallback, gradient = move(oracle, state, turn)
+        (x, seen), rule, fallback, gradient = move(oracle, state, turn)
         # Minus infinity is no loss either.
-        value = jnp.where(jnp.isfinite(seen.value), seen.value, jnp.inf)
+        value = jnp.where(jnp.isfinite(seen), seen, jnp.inf)
         watch = self._watch(state.watch, value, turn, nonnegative)
         better = value < state.value
 
@@ -209,16 +212,17 @@ class Safeguarded(Rule):
             return jax.tree.map(lambda n, o: jnp.where(better, n, o), new, old)
 
         return SafeguardedState(
-            pick(seen.x, state.x),
-            pick(seen.value, state.value),
+            pick(x, state.x),
+            pick(seen, state.value),
             pick(gradient, state.best),
             rule,
+            seen,
             fallback,
             watch,
         )
 
     def _turn(self, state: SafeguardedState, nonnegative: bool) -> _Turn:
-        watch, value = state.watch, state.rule.value
+        watch, value = state.watch, state.rule_value
         most = self.factor * watch.best
         if not nonnegative:
             most = watch.best + self.factor * (watch.zero - watch.best)
@@ -251,7 +255,7 @@ class Safeguarded(Rule):
 
     def _one_gradient(
         self, oracle: Oracle, state: SafeguardedState, turn: _Turn
-    ) -> tuple[GradientState, GradientState, PyTree[Any], Vector]:
+    ) -> tuple[tuple[Vector, Scalar], GradientState, PyTree[Any], Vector]:
         """Both rules propose from what is known already; the one point chosen is evaluated."""
         rule: Any = self.rule
         fallback: Any = self.fallback
@@ -265,11 +269,11 @@ class Safeguarded(Rule):
         value, gradient = oracle.value_and_gradient(x)
         rule_memory = _choose(turn.over, rule.remember(x, value, gradient), rule_memory)
         seen = GradientState(x, value, gradient, rule_memory)
-        return seen, seen, memory, gradient
+        return (x, value), seen, memory, gradient
 
     def _whole_steps(
         self, oracle: Oracle, state: SafeguardedState, turn: _Turn
-    ) -> tuple[State, State, PyTree[Any], PyTree[Any]]:
+    ) -> tuple[tuple[Vector, Scalar], State, PyTree[Any], PyTree[Any]]:
         """One of the rules makes its step; what it evaluates is counted, and nothing else."""
         fallback = self.fallback
 
@@ -281,7 +285,7 @@ class Safeguarded(Rule):
         def bold() -> Any:
             def step(inner: Oracle) -> Any:
                 moved = self.rule.step(inner, state.rule)
-                return (moved.x, moved.value), moved, state.fallback
+                return (moved.x, self.rule.loss(inner, moved)), moved, state.fallback
 
             return asked(step)
 
@@ -289,10 +293,8 @@ class Safeguarded(Rule):
             def step(inner: Oracle) -> Any:
                 where = fallback.init(inner, state.x) if begin else state.fallback
                 moved = fallback.step(inner, where)
-                # The rule's loss is not finite or far too large only until it begins anew.
-                calm = eqx.tree_at(lambda s: s.value, state.rule, moved.value)
-                rule = self.rule.resume(inner, moved.x) if end else calm
-                return (moved.x, moved.value), rule, moved
+                rule = self.rule.resume(inner, moved.x) if end else state.rule
+                return (moved.x, fallback.loss(inner, moved)), rule, moved
 
             return lambda: asked(step)
 
@@ -301,14 +303,9 @@ class Safeguarded(Rule):
             bold,
             *(careful(begin, end) for begin in (False, True) for end in (False, True)),
         ]
-        ((x, value), rule, memory), (gradients, values) = jax.lax.switch(which, branches)
+        (point, rule, memory), (gradients, values) = jax.lax.switch(which, branches)
         oracle.spend(gradients=gradients, values=values)
-        return _Seen(x, value), rule, memory, ()
-
-
-class _Seen(State):
-    x: Vector
-    value: Scalar
+        return point, rule, memory, ()
 
 
 def _simple(rule: Rule, fallback: Rule, state: State) -> bool:

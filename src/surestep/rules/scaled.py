@@ -16,7 +16,6 @@ class ScaledState(State):
     """The point in the problem's coordinates, and the inner rule's state in its own."""
 
     x: Vector
-    value: Scalar
     inner: State
 
 
@@ -68,6 +67,10 @@ class Scaled(Wrapper):
         scaled = self._scaled(oracle)
         return scaled.seen(self.rule.step(scaled, state.inner))
 
+    def loss(self, oracle: Oracle, state: ScaledState) -> Scalar:
+        """As the inner rule knows it."""
+        return self.rule.loss(self._scaled(oracle), state.inner)
+
     def relocate(self, oracle: Oracle, state: ScaledState, x: Vector) -> ScaledState:
         """Move the inner rule."""
         scaled = self._scaled(oracle)
@@ -87,7 +90,7 @@ class ScaledOracle(Oracle):
 
     def seen(self, inner: State) -> ScaledState:
         """The inner rule's state, and its point in the problem's coordinates."""
-        return ScaledState(self.scales * inner.x, inner.value, inner)
+        return ScaledState(self.scales * inner.x, inner)
 
     def fresh(self) -> "ScaledOracle":
         """Another one around a fresh oracle."""

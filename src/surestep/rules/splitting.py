@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Float
 
 from surestep.problem import Oracle, Vector
 from surestep.problem.oracle import Image
@@ -14,7 +14,6 @@ class SplitState(State):
     """The point of the non-smooth part and the (scaled) multiplier of the two points' equality."""
 
     x: Vector
-    value: Scalar
     multiplier: Vector
 
 
@@ -45,25 +44,24 @@ class ADMM(Rule):
 
     def init(self, oracle: Oracle, x: Vector) -> SplitState:
         """No multiplier yet."""
-        return SplitState(x, oracle.value(x), jnp.zeros_like(x))
+        return SplitState(x, jnp.zeros_like(x))
 
     def step(self, oracle: Oracle, state: SplitState) -> SplitState:
         """The smooth part, the other one, then the multiplier."""
         smooth = oracle.smooth_prox(state.x - state.multiplier, 1 / self.penalty)
         relaxed = self.relaxation * smooth + (1 - self.relaxation) * state.x
         x = oracle.prox(relaxed + state.multiplier, 1 / self.penalty)
-        return SplitState(x, oracle.value(x), state.multiplier + relaxed - x)
+        return SplitState(x, state.multiplier + relaxed - x)
 
     def relocate(self, oracle: Oracle, state: SplitState, x: Vector) -> SplitState:
         """Keep the multiplier, move the point."""
-        return SplitState(x, oracle.value(x), state.multiplier)
+        return SplitState(x, state.multiplier)
 
 
 class SaddleState(State):
     """The point and the multiplier of the linear map's value."""
 
     x: Vector
-    value: Scalar
     dual: Image
 
 
@@ -92,7 +90,7 @@ class PrimalDual(Rule):
 
     def init(self, oracle: Oracle, x: Vector) -> SaddleState:
         """No multiplier yet."""
-        return SaddleState(x, oracle.value(x), jnp.zeros_like(oracle.transform(x)))
+        return SaddleState(x, jnp.zeros_like(oracle.transform(x)))
 
     def step(self, oracle: Oracle, state: SaddleState) -> SaddleState:
         """Descend in the point, then ascend in the multiplier from a point beyond."""
@@ -101,8 +99,8 @@ class PrimalDual(Rule):
         x = state.x - oracle.primal_step(slope, dual_step)
         ascent = dual_step * oracle.transform(2 * x - state.x)
         dual = oracle.dual_prox(state.dual + ascent, dual_step)
-        return SaddleState(x, oracle.value(x), dual)
+        return SaddleState(x, dual)
 
     def relocate(self, oracle: Oracle, state: SaddleState, x: Vector) -> SaddleState:
         """Keep the multiplier, move the point."""
-        return SaddleState(x, oracle.value(x), state.dual)
+        return SaddleState(x, state.dual)

@@ -5,6 +5,7 @@ import dataclasses
 from typing import ClassVar, Self
 
 import equinox as eqx
+from jaxtyping import Scalar
 
 from surestep.problem import Oracle, Vector
 from surestep.rules.base import Need, Rule, State
@@ -52,6 +53,10 @@ class StartsElsewhere(Wrapper):
     def step(self, oracle: Oracle, state: State) -> State:
         """A step of the inner rule."""
         return self.rule.step(oracle, state)
+
+    def loss(self, oracle: Oracle, state: State) -> Scalar:
+        """As the inner rule knows it."""
+        return self.rule.loss(oracle, state)
 
     def relocate(self, oracle: Oracle, state: State, x: Vector) -> State:
         """Move the inner rule."""

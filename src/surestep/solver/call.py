@@ -13,6 +13,7 @@ from surestep.problem import Point, Problem, Theta
 from surestep.rollout.batched import Draws, begin_each, continue_each, points_of
 from surestep.rollout.loop import Status, Underway
 from surestep.rules.base import Rule
+from surestep.solver.program import Solved
 
 Callback = Callable[[int, np.ndarray, Point], bool | None]
 """Given the iterations made so far, the losses and the points; True asks to stop."""
@@ -49,18 +50,26 @@ class Call:
 
     def go(
         self, starts: Point | None, steps: int, callback: Callback | None, every: int
-    ) -> tuple[Float[Array, " instance"], Underway, bool]:
+    ) -> tuple[np.ndarray, Solved, bool]:
         """The losses at the start, where the rollouts end, and whether the callback stopped."""
         now = begin_each(self.rule, self.problem, self.thetas, starts, self.draws, self.block)
-        first = points_of(self.problem, self.thetas, now)[1]
+        first = np.asarray(now.progress.loss)
+        last, stopped = self._followed(now, steps, callback, every)
+        x, losses = jax.tree.map(np.asarray, points_of(self.problem, self.thetas, last))
+        gradients = np.asarray(last.progress.evaluations.gradients)
+        return first, Solved(x, losses, np.asarray(last.iterations), gradients), stopped
+
+    def _followed(
+        self, now: Underway, steps: int, callback: Callback | None, every: int
+    ) -> tuple[Underway, bool]:
         if callback is None:
-            return first, self._more(now, steps), False
+            return self._more(now, steps), False
         made = 0
         while True:
             x, losses = points_of(self.problem, self.thetas, now)
             asked = callback(made, np.asarray(losses), jax.tree.map(np.asarray, x))
             if asked or made == steps:
-                return first, now, bool(asked) and made < steps
+                return now, bool(asked) and made < steps
             chunk = min(every, steps - made)
             now, made = self._more(now, chunk), made + chunk
 
@@ -79,12 +88,13 @@ class Call:
 
 
 def statuses(
-    diverged: np.ndarray, loss: np.ndarray, tolerance: float | None, stopped: bool
+    loss: np.ndarray, tolerance: float | None, stopped: bool
 ) -> Int[np.ndarray, " instance"]:
     """How every instance ended, as numbers of `Status`."""
     end = Status.FINISHED if tolerance is None else Status.LIMIT
     status = np.full(loss.shape, int(Status.STOPPED if stopped else end))
     if tolerance is not None:
         status[loss < tolerance] = Status.REACHED
-    status[diverged] = Status.DIVERGED
+    # A loss that is infinite once stays so.
+    status[~np.isfinite(loss)] = Status.DIVERGED
     return status

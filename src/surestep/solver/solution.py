@@ -1,7 +1,9 @@
 """What a solver hands back: points, losses, how instances ended, and whether it is certified."""
 
 import dataclasses
+import functools
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,8 +60,6 @@ class Solution:
     """The last points, in the form that the problem's loss takes."""
     loss: Entries
     """The losses there; infinity where a rollout diverged."""
-    start_loss: Entries
-    """The losses before the first iteration; where a start was learned, the losses there."""
     iterations: Entries
     """Iterations made."""
     gradients: Entries
@@ -74,6 +74,13 @@ class Solution:
     """The monitor that was given: fed, if the certificate covers the call, else as it was."""
     monitor_note: str = ""
     """What was done with the monitor."""
+    starts: Callable[[], Entries] = dataclasses.field(kw_only=True, repr=False, compare=False)
+    """How `start_loss` is computed, when somebody asks for it."""
+
+    @functools.cached_property
+    def start_loss(self) -> Entries:
+        """The losses before the first iteration; where a start was learned, the losses there."""
+        return self.starts()
 
     @property
     def messages(self) -> list[str]:

@@ -25,7 +25,7 @@ from surestep.problem import (
     working_precision,
 )
 from surestep.problem.draw import draw
-from surestep.rollout.batched import BLOCK, points_of
+from surestep.rollout.batched import BLOCK, begin_each
 from surestep.rules.base import Rule, require_fit
 from surestep.solver.call import Call, Callback, checked_steps, statuses
 from surestep.solver.coverage import Guarantee, feed
@@ -34,6 +34,7 @@ from surestep.solver.file import Stored, read_solver, write_solver
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Policy, checked_policy, drawn
 from surestep.solver.posterior import Posterior
+from surestep.solver.program import Program
 from surestep.solver.signature import PROBES
 from surestep.solver.solution import Coverage, Solution
 
@@ -136,11 +137,15 @@ class Solver:
             self._guarantee.require_monitor(monitor, policy)
             starts = None if x0 is None else as_points(self.problem, given.thetas, x0)
             draws = drawn(self.rule, self.posterior, key, given.size)
-            targets = None if tolerance is None else jnp.full(given.size, tolerance, float)
-            call = Call(self.rule, self.problem, given.thetas, targets, draws, self.block)
-            pause = every or max(1, self.horizon // 10)
+            stopped, first = False, None
             try:
-                first, last, stopped = call.go(starts, steps, callback, pause)
+                if draws is None and tolerance is None and callback is None:
+                    ended = self._program.solve(given.thetas, steps, starts)
+                else:
+                    targets = None if tolerance is None else jnp.full(given.size, tolerance, float)
+                    call = Call(self.rule, self.problem, given.thetas, targets, draws, self.block)
+                    pause = every or max(1, self.horizon // 10)
+                    first, ended, stopped = call.go(starts, steps, callback, pause)
             except (TypeError, ValueError) as error:
                 if not given.reshaped:
                     raise
@@ -148,8 +153,7 @@ class Solver:
                     f"the rule cannot run on instances of these shapes: {given.differences[0]} "
                     f"({error})"
                 ) from error
-            x, losses = points_of(self.problem, given.thetas, last)
-            loss = np.asarray(losses)
+            loss = ended.loss
             if stopped:
                 reasons += ("the callback asked to stop",)
             covered = Coverage(reasons)
@@ -157,17 +161,26 @@ class Solver:
                 monitor, covered, self.goal, self.problem, given.thetas, loss, self.block
             )
             return Solution(
-                x=jax.tree.map(np.asarray, x),
+                x=ended.x,
                 loss=loss,
-                start_loss=np.asarray(first),
-                iterations=np.asarray(last.iterations),
-                gradients=np.asarray(last.progress.evaluations.gradients),
-                status=statuses(np.asarray(last.progress.diverged), loss, tolerance, stopped),
+                iterations=ended.iterations,
+                gradients=ended.gradients,
+                status=statuses(loss, tolerance, stopped),
                 covered=covered,
                 sample=None if draws is None else np.asarray(draws.chosen),
                 monitor=fed,
                 monitor_note=note,
+                starts=functools.partial(self._start_losses, given.thetas, starts, first),
             )
+
+    def _start_losses(
+        self, thetas: Theta, starts: Point | None, known: np.ndarray | None
+    ) -> np.ndarray:
+        if known is not None:
+            return known
+        with working_precision(self.problem):
+            first = begin_each(self.rule, self.problem, thetas, starts, None, self.block)
+            return np.asarray(first.progress.loss)
 
     def solve_one(
         self,
@@ -220,9 +233,11 @@ class Solver:
             key=key,
             monitor=monitor,
         )
-        arrays = ("x", "loss", "start_loss", "iterations", "gradients", "status", "sample")
+        arrays = ("x", "loss", "iterations", "gradients", "status", "sample")
         return dataclasses.replace(
-            found, **{name: instance(getattr(found, name), 0) for name in arrays}
+            found,
+            **{name: instance(getattr(found, name), 0) for name in arrays},
+            starts=lambda: found.start_loss[0],
         )
 
     def monitor(self, delta: float = 0.01, policy: Policy = "deployed") -> Monitor:
@@ -316,6 +331,11 @@ class Solver:
     def _form(self) -> Theta:
         """Shapes and dtypes of one instance."""
         return theta_form(self.problem)
+
+    @functools.cached_property
+    def _program(self) -> Program:
+        with working_precision(self.problem):
+            return Program.of(self.rule, self.problem, self.block)
 
     @functools.cached_property
     def _guarantee(self) -> Guarantee:

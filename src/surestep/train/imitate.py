@@ -213,4 +213,5 @@ def _moved(
 ) -> Progress:
     oracle = Oracle(problem, theta)
     state = teacher.relocate(oracle, guide.state, jax.lax.stop_gradient(pupil.state.x))
-    return Progress(state, Evaluations.none(), guide.diverged | ~jnp.isfinite(state.value))
+    value = teacher.loss(oracle, state)
+    return Progress(state, value, Evaluations.none(), guide.diverged | ~jnp.isfinite(value))

@@ -1,0 +1,177 @@
+"""The compiled programs behind `solve`: one call for a whole set, dispatched in microseconds."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from surestep.problem import Oracle, Point, Problem, Theta, count, instance
+from surestep.rollout.loop import unwatched
+from surestep.rules import Checked
+from surestep.rules.base import Rule
+from surestep.rules.checked import Verdict
+
+
+class Solved(NamedTuple):
+    """Where a set of instances ended, as NumPy arrays."""
+
+    x: Point
+    loss: np.ndarray
+    iterations: np.ndarray
+    gradients: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A rule for a problem, prepared once, and the programs that are compiled for it."""
+
+    arrays: list[Any]
+    rest: Any
+    rule: Rule
+    block: int
+
+    @classmethod
+    def of(cls, rule: Rule, problem: Problem, block: int) -> "Program":
+        """Prepare a rule; in the problem's working precision."""
+        prepared = _prepared(rule)
+        return cls(*split((prepared, problem)), prepared, block)
+
+    def solve(self, thetas: Theta, steps: int, x: Point | None) -> Solved:
+        """So many iterations on every instance of a stacked set."""
+        checked = self.rule if isinstance(self.rule, Checked) else None
+        early = steps if checked is None else min(steps, checked.at)
+        run = _run(self.rest, self.block)
+        ended = run(self.arrays, thetas, np.asarray(early, np.int32), x)
+        points, loss, gradients, passed = jax.tree.map(np.asarray, ended)
+        made = np.full(loss.shape, early)
+        if checked is None:
+            return Solved(points, loss, made, gradients)
+        found = Solved(points, loss, made, gradients)
+        if not passed.all():
+            found = self._helped(thetas, found, np.flatnonzero(~passed))
+        if steps > checked.at:
+            tail = _tail(self.rest, self.block)
+            late = np.asarray(steps - checked.at, np.int32)
+            points, loss, more = jax.tree.map(np.asarray, tail(self.arrays, thetas, late, found.x))
+            found = Solved(points, loss, np.full(loss.shape, steps), found.gradients + more)
+        return found
+
+    def _helped(self, thetas: Theta, found: Solved, failed: np.ndarray) -> Solved:
+        """Those that failed the check are gathered, and go on with the fallback."""
+        # Filled up to a power of two, so that few programs serve for all sizes.
+        places = np.resize(failed, 1 << (failed.size - 1).bit_length())
+
+        def gathered(leaf: Any) -> Any:
+            return leaf[places]
+
+        part = _help(self.rest)(
+            self.arrays, jax.tree.map(gathered, thetas), jax.tree.map(gathered, found.x)
+        )
+
+        def put(whole: Any, new: Any) -> np.ndarray:
+            changed = np.array(whole)
+            changed[failed] = np.asarray(new)[: failed.size]
+            return changed
+
+        x, loss, iterations, gradients = part
+        spent = put(np.zeros_like(found.gradients), gradients)
+        return Solved(
+            jax.tree.map(put, found.x, x),
+            put(found.loss, loss),
+            found.iterations + put(np.zeros_like(found.iterations), iterations),
+            found.gradients + spent,
+        )
+
+
+@eqx.filter_jit
+def _prepared(rule: Rule) -> Rule:
+    return rule.prepare()
+
+
+def split(tree: Any) -> tuple[list[Any], tuple[Any, tuple[Any, ...]]]:
+    """A pytree's arrays, and the rest of it as something hashable."""
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+    return arrays, (structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
+
+
+def _joined(rest: Any, arrays: list[Any]) -> Any:
+    structure, static = rest
+    leaves = [s if a is None else a for a, s in zip(arrays, static, strict=True)]
+    return jax.tree.unflatten(structure, leaves)
+
+
+@functools.lru_cache(maxsize=64)
+def _run(rest: Any, block: int) -> Callable[..., Any]:
+    @jax.jit
+    def run(arrays: list[Any], thetas: Theta, number: Array, starts: Point | None) -> Any:
+        rule, problem = _joined(rest, arrays)
+
+        def one(theta: Theta, start: Point | None) -> Any:
+            x = None if start is None else ravel_pytree(start)[0]
+            end = unwatched(rule, problem, theta, number, x)
+            origin, unravel = ravel_pytree(problem.start(theta))
+            # Whoever has diverged is nowhere: the start is handed out, with an infinite loss.
+            point = unravel(jnp.where(jnp.isfinite(end.loss), end.x, origin))
+            return point, end.loss, end.gradients, end.passed
+
+        return _each(one, thetas, starts, block)
+
+    return run
+
+
+@functools.lru_cache(maxsize=64)
+def _tail(rest: Any, block: int) -> Callable[..., Any]:
+    """The fallback's iterations after the check."""
+
+    @jax.jit
+    def tail(arrays: list[Any], thetas: Theta, number: Array, points: Point) -> Any:
+        rule, problem = _joined(rest, arrays)
+
+        def one(theta: Theta, point: Point) -> Any:
+            x = ravel_pytree(point)[0]
+            end = unwatched(rule.fallback, problem, theta, number, x)
+            return ravel_pytree(problem.start(theta))[1](end.x), end.loss, end.gradients
+
+        return _each(one, thetas, points, block)
+
+    return tail
+
+
+@functools.lru_cache(maxsize=64)
+def _help(rest: Any) -> Callable[..., Any]:
+    @jax.jit
+    def help_them(arrays: list[Any], thetas: Theta, points: Point) -> Any:
+        rule, problem = _joined(rest, arrays)
+
+        def one(theta: Theta, point: Point) -> Any:
+            oracle = Oracle(problem, theta)
+            x = ravel_pytree(point)[0]
+            value = oracle.unmetered_value(x)
+            failed = Verdict(value, jnp.asarray(jnp.inf, x.dtype), jnp.zeros((), bool))
+            end = rule.help(oracle, x, failed, rule.rescue)
+            return oracle.unravel(end.x), end.value, end.iterations, end.gradients
+
+        return jax.vmap(one)(thetas, points)
+
+    return help_them
+
+
+def _each(one: Callable[..., Any], thetas: Theta, others: Any, block: int) -> Any:
+    """A function of every instance: alone, as one batch, or in batches of equal size."""
+    size = count(thetas)
+    if size == 1:
+        # A batch of one would compile to other, slower products.
+        alone = one(instance(thetas, 0), jax.tree.map(lambda leaf: leaf[0], others))
+        return jax.tree.map(lambda leaf: leaf[None], alone)
+    if size <= block:
+        return jax.vmap(one)(thetas, others)
+    batches = -(-size // block)
+    return jax.lax.map(lambda given: one(*given), (thetas, others), batch_size=-(-size // batches))
