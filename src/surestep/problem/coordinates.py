@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 FREE, SUM, MIXED = "free", "sum", "mixed"
 """A value without x; a sum of functions of one coordinate each; anything. A whole number means:
@@ -15,7 +16,7 @@ every number of the array depends on its own coordinate of that leaf of x, and o
 Found = int | str
 
 _CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
-_KEEPING_ORDER = ("copy", "copy_p", "expand_dims", "reshape", "squeeze")
+_KEEPING_ORDER = ("broadcast_in_dim", "copy", "copy_p", "expand_dims", "reshape", "squeeze")
 _BY_ELEMENT = (
     "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
     "cbrt", "ceil", "clamp", "convert_element_type", "cos", "cosh", "digamma", "div", "eq", "erf",
@@ -26,8 +27,8 @@ _BY_ELEMENT = (
 )  # fmt: skip
 _ADDING = (
     "add", "add_any", "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "copy_p",
-    "cumsum", "expand_dims", "neg", "reduce_sum", "reshape", "rev", "slice", "split", "squeeze",
-    "sub", "transpose",
+    "cumsum", "expand_dims", "neg", "pad", "reduce_sum", "reshape", "rev", "slice", "split",
+    "squeeze", "stack", "sub", "tile", "transpose", "unstack",
 )  # fmt: skip
 """Operations whose results are sums of multiples of their arguments."""
 
@@ -95,7 +96,8 @@ def _single(operation: Any, given: list[Found]) -> Found:
         return moving.pop()
     linear = name in ("dot_general", "mul") or (name == "div" and given[1] == FREE)
     alone = sum(found != FREE for found in given) == 1
-    return SUM if name in _ADDING or (linear and alone) or _squares(operation, given) else MIXED
+    adding = name in _ADDING and jnp.issubdtype(operation.outvars[0].aval.dtype, jnp.inexact)
+    return SUM if adding or (linear and alone) or _squares(operation, given) else MIXED
 
 
 def _one_to_one(operation: Any, given: list[Found]) -> bool:
@@ -103,7 +105,7 @@ def _one_to_one(operation: Any, given: list[Found]) -> bool:
     name, size = operation.primitive.name, operation.outvars[0].aval.size
     pairs = zip(operation.invars, given, strict=True)
     in_order = all(variable.aval.size == size for variable, found in pairs if found != FREE)
-    return in_order and (name in _BY_ELEMENT or name in (*_KEEPING_ORDER, "broadcast_in_dim"))
+    return in_order and (name in _BY_ELEMENT or name in _KEEPING_ORDER)
 
 
 def _squares(operation: Any, given: list[Found]) -> bool:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 ABSENT, FREE, AFFINE, ANYHOW = -1, 0, 1, 2
-"""How a part depends on theta: there is no such part; not at all; with degree 1; it is not known."""
+"""How a part depends on theta: there is no such part; not at all; with degree 1; nobody knows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +47,13 @@ _THETA = Degrees((AFFINE, ABSENT, ABSENT))
 
 _CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
 _MOVING = (
-    "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "expand_dims", "reduce_precision",
-    "reshape", "rev", "slice", "split", "squeeze", "transpose",
+    "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "device_put", "expand_dims",
+    "name", "reduce_precision", "reshape", "rev", "sharding_constraint", "slice", "split",
+    "squeeze", "tile", "transpose", "unstack",
 )  # fmt: skip
 _SUMS = (
     "add", "add_any", "complex", "concatenate", "conj", "cumsum", "fft", "imag", "pad", "real",
-    "reduce_sum", "reduce_window_sum", "sub",
+    "reduce_sum", "reduce_window_sum", "stack", "sub",
 )  # fmt: skip
 _PRODUCTS = ("conv_general_dilated", "dot_general", "mul")
 _PLACED = {"gather": (0,), "dynamic_slice": (0,), "dynamic_update_slice": (0, 1)}

@@ -13,13 +13,15 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Scalar
 
-from surestep.problem.base import Point, Problem, Theta, count, instance
+from surestep.problem.base import Point, Problem, Theta, instance
 from surestep.problem.kinds import CompositeProblem
 
 Vector = Float[np.ndarray, " n"]
+Rows = Float[np.ndarray, "m n"]
 
 _SIZES = (0.0, 1e-3, 1.0, 1e3, 1e6)  # of steps away from the start
 _WEIGHTS = (0.0, 1.0, 0.3, 2.0, -1.5, 10.0)  # of mixtures of two instances; the first two are they
+_QUERIES = 6  # points or mixtures that one program is asked about
 _AT_ONCE = 64  # columns of a Hessian
 
 
@@ -60,54 +62,65 @@ def constant_term(problem: Problem, theta: Theta) -> Scalar:
     return flat_smooth(problem, theta)(jnp.zeros_like(flat_start(problem, theta)))
 
 
-def hessian_product(problem: Problem, theta: Theta, vector: Vector) -> Vector:
-    """The `H` of an instance that is quadratic, times a vector."""
-    given = jnp.asarray(vector, problem.precision)
-    return np.asarray(_products(problem, theta, jnp.zeros_like(given), given[None])[0], np.float64)
+def hessian_products(problem: Problem, theta: Theta, rows: Rows) -> Rows:
+    """The `H` of an instance that is quadratic, times some vectors."""
+    found = []
+    for first in range(0, len(rows), _QUERIES):
+        # The last vectors are filled up, so that one compiled program serves for all.
+        asked = np.zeros((_QUERIES, rows.shape[1]))
+        part = rows[first : first + _QUERIES]
+        asked[: len(part)] = part
+        products = _probe(problem, _repeated(theta), np.zeros_like(asked), asked)[2]
+        found.append(products[: len(part)])
+    return np.concatenate(found)
 
 
-def hessian(problem: Problem, theta: Theta) -> Float[np.ndarray, "n n"]:
-    """The `H` of an instance that is quadratic, some columns at a time."""
-    zero = jnp.zeros_like(flat_start(problem, theta))
-    columns = _products(problem, theta, zero, jnp.eye(zero.size, dtype=zero.dtype))
-    found = np.asarray(columns, np.float64)
+def hessian(problem: Problem, theta: Theta, dimension: int) -> Float[np.ndarray, "n n"]:
+    """The `H` of an instance that is quadratic."""
+    kind = problem.precision
+    unit = np.eye(dimension, dtype=kind)
+    found = np.asarray(_columns(problem, theta, np.zeros(dimension, kind), unit), np.float64)
     return (found + found.T) / 2
 
 
 @eqx.filter_jit
-def _products(
-    problem: Problem, theta: Theta, x: Float[Array, " n"], rows: Float[Array, "m n"]
-) -> Float[Array, "m n"]:
-    slope = jax.grad(flat_smooth(problem, theta))
-    product = jax.linearize(slope, x)[1]
+def _columns(
+    problem: Problem, theta: Theta, x: Float[Any, " n"], rows: Float[Any, "n n"]
+) -> Float[Array, "n n"]:
+    """A Hessian's columns, some at a time."""
+    product = jax.linearize(jax.grad(flat_smooth(problem, theta)), x)[1]
     return jax.lax.map(product, rows, batch_size=min(_AT_ONCE, len(rows)))
 
 
 def try_quadratic(problem: Problem, thetas: Theta) -> Errors:
     """Try it at random points, near and far, of every instance of a stacked set."""
-    random, errors, first = np.random.default_rng(0), np.zeros(3), instance(thetas, 0)
-    dimension = flat_start(problem, first).size
-    direction = random.normal(size=dimension)
-    wanted = None
-    for number in range(count(thetas)):
+    random, errors = np.random.default_rng(0), np.zeros(3)
+    thetas = jax.tree.map(np.asarray, thetas)
+    starts = np.asarray(_starts(problem, thetas), np.float64)
+    direction, wanted = random.normal(size=starts.shape[1]), None
+    for number, start in enumerate(starts):
         theta = instance(thetas, number)
-        start = np.asarray(flat_start(problem, theta), np.float64)
-        steps = (1 + np.max(np.abs(start))) * random.normal(size=(len(_SIZES), dimension))
+        steps = (1 + np.max(np.abs(start))) * random.normal(size=(len(_SIZES), start.size))
         points = start + np.asarray(_SIZES)[:, None] * steps
         quadratic, bent = _try_points(problem, theta, points, direction)
         wanted = bent if wanted is None else wanted
-        affine = _try_mixtures(problem, first, theta, direction)
+        affine = _try_mixtures(problem, instance(thetas, 0), theta, direction)
         errors = np.maximum(errors, [quadratic, _relative(bent - wanted, _norm(wanted)), affine])
     return Errors(*map(float, errors))
 
 
+@eqx.filter_jit
+def _starts(problem: Problem, thetas: Theta) -> Float[Array, "instance n"]:
+    return jax.lax.map(lambda theta: flat_start(problem, theta), thetas)
+
+
 def _try_points(
-    problem: Problem, theta: Theta, points: np.ndarray, direction: Vector
+    problem: Problem, theta: Theta, points: Rows, direction: Vector
 ) -> tuple[float, Vector]:
     """How wrong it is that an instance is quadratic, and its Hessian times the direction."""
     points = np.concatenate([np.zeros((1, points.shape[1])), points]).astype(problem.precision)
-    same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(points), *leaf.shape)), theta)
-    values, gradients, bent = _probe(problem, same, points, np.tile(direction, (len(points), 1)))
+    same, along = _repeated(theta), np.tile(direction, (_QUERIES, 1))
+    values, gradients, bent = _probe(problem, same, points, along)
     turned = _probe(problem, same, np.zeros_like(points), points)[2]
     points = points.astype(np.float64)
     change = _norm(turned) + _norm(gradients[0])
@@ -122,32 +135,33 @@ def _try_points(
 
 def _try_mixtures(problem: Problem, one: Theta, other: Theta, direction: Vector) -> float:
     """How wrong it is that gradients are affine between two instances and beyond them."""
+    weights, along = np.asarray(_WEIGHTS), np.tile(direction, (_QUERIES, 1))
 
-    def mix(a: Array, b: Array) -> Array:
-        if not jnp.issubdtype(a.dtype, jnp.floating):
-            return jnp.broadcast_to(a, (len(_WEIGHTS), *a.shape))
-        weights = jnp.asarray(_WEIGHTS, a.dtype).reshape(-1, *(1,) * a.ndim)
-        return a + weights * (b - a)
+    def mix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype.kind != "f":
+            return _repeated(a)
+        return a + weights.reshape(-1, *(1,) * a.ndim).astype(a.dtype) * (b - a)
 
-    rows = np.tile(direction, (len(_WEIGHTS), 1))
-    ends = _probe(problem, jax.tree.map(mix, one, other), np.zeros_like(rows), rows)[1]
-    line = ends[0] + np.asarray(_WEIGHTS)[:, None] * (ends[1] - ends[0])
+    mixed = jax.tree.map(mix, one, other)
+    ends = _probe(problem, mixed, np.zeros_like(along), along)[1]
+    line = ends[0] + weights[:, None] * (ends[1] - ends[0])
     return _relative(ends - line, _norm(ends[0]) + _norm(ends[1]))
 
 
-def _probe(problem: Problem, thetas: Theta, points: Any, directions: Any) -> list[np.ndarray]:
+def _repeated(theta: Theta) -> Theta:
+    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (_QUERIES, *np.shape(leaf))), theta)
+
+
+def _probe(problem: Problem, thetas: Theta, points: Rows, directions: Rows) -> list[np.ndarray]:
     """Values, gradients and products of Hessians with directions."""
     kind = problem.precision
-    found = _probed(problem, thetas, jnp.asarray(points, kind), jnp.asarray(directions, kind))
+    found = _probed(problem, thetas, points.astype(kind), directions.astype(kind))
     return [np.asarray(part, np.float64) for part in found]
 
 
 @eqx.filter_jit
 def _probed(
-    problem: Problem,
-    thetas: Theta,
-    points: Float[Array, "query n"],
-    directions: Float[Array, "query n"],
+    problem: Problem, thetas: Theta, points: Float[Any, "query n"], along: Float[Any, "query n"]
 ) -> tuple[Array, Array, Array]:
     def one(given: tuple[Theta, Array, Array]) -> tuple[Array, Array, Array]:
         theta, x, direction = given
@@ -155,7 +169,7 @@ def _probed(
         (value, gradient), (_, bent) = jax.jvp(both, (x,), (direction,))
         return value, gradient, bent
 
-    return jax.lax.map(one, (thetas, points, directions))
+    return jax.lax.map(one, (thetas, points, along))
 
 
 def _norm(rows: np.ndarray) -> np.ndarray:

@@ -6,15 +6,15 @@ missed costs time; one that is wrongly seen would cost more, so in doubt there i
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.fft
-import scipy.linalg.lapack
-from jaxtyping import Array, Float
+import scipy.linalg
+from jaxtyping import Float
 
 from surestep.problem.base import Problem, Theta, count, instance
 from surestep.problem.coordinates import acts_by_coordinates, adds_up_by_coordinates
@@ -22,10 +22,10 @@ from surestep.problem.degrees import AFFINE, FREE, degrees
 from surestep.problem.draw import working_precision
 from surestep.problem.kinds import CompositeProblem
 from surestep.problem.quadratic import (
+    Rows,
     Vector,
-    flat_start,
     hessian,
-    hessian_product,
+    hessian_products,
     smooth_part,
     try_quadratic,
 )
@@ -34,10 +34,13 @@ LARGEST = 3000
 """The largest dimension whose Hessians are written down."""
 SHORTEST = 8
 """Shorter axes of a picture are channels: no convolution goes along them."""
-_TRIED = 16  # instances that numbers are tried on
+_TRIED, _FEW, _MANY = 16, 4, 1000  # instances that are tried: fewer in more dimensions than that
 _TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
+_CLOSE = {"float64": 1e-12, "float32": 1e-5}  # the same, for a matrix and what it is made of
+_BASES: tuple[Literal["fourier", "cosines"], ...] = ("fourier", "cosines")
 
-Product = Callable[[Vector], Vector]
+Products = Callable[[Rows], Rows]
+"""A symmetric matrix times some vectors."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +66,14 @@ class Convolution:
     def back(self, coefficients: np.ndarray) -> Vector:
         """The flattened picture of such coefficients."""
         if self.basis == "fourier":
-            picture = np.real(scipy.fft.ifftn(coefficients, axes=self.axes, norm="ortho"))
+            picture = np.asarray(scipy.fft.ifftn(coefficients, axes=self.axes, norm="ortho"))
         else:
-            picture = scipy.fft.idctn(coefficients, axes=self.axes, norm="ortho")
-        return np.asarray(picture).ravel()
+            picture = np.asarray(scipy.fft.idctn(coefficients, axes=self.axes, norm="ortho"))
+        return np.real(picture).ravel()
+
+    def products(self, rows: Rows) -> Rows:
+        """The Hessian times some vectors."""
+        return np.stack([self.back(self.spectrum * self.transform(row)) for row in rows])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,23 +83,23 @@ class Structure:
     dimension: int
     composite: bool
     """Whether there is a part that is not smooth."""
-    quadratic: bool
+    quadratic: bool = False
     """On every instance, the smooth part is a polynomial of degree 2 (or less) in x."""
-    shared: bool
+    shared: bool = False
     """It is, and its Hessian is the same on every instance."""
-    shared_hessian: Float[np.ndarray, "n n"] | None
+    shared_hessian: Float[np.ndarray, "n n"] | None = None
     """That Hessian, if its dimension is at most 3000."""
-    affine_in_theta: bool
+    affine_in_theta: bool = False
     """The Hessian is shared, and the gradient is affine in theta's numbers."""
-    convex: bool
+    convex: bool = False
     """The shared Hessian is positive semidefinite, up to rounding; false where that is unknown."""
-    matrix: Float[np.ndarray, "m n"] | None
+    matrix: Float[np.ndarray, "m n"] | None = None
     """The shared Hessian is `matrix' matrix`; only if that makes products cheaper, m < n / 2."""
-    separable: bool
+    separable: bool = False
     """The smooth part is a sum of functions of one coordinate each: its Hessians are diagonal."""
-    convolution: Convolution | None
+    convolution: Convolution | None = None
     """In which coefficients of pictures the shared Hessian is diagonal, if it is not separable."""
-    penalty_separable: bool
+    penalty_separable: bool = False
     """The proximal map acts coordinate by coordinate."""
 
     @property
@@ -104,24 +111,26 @@ class Structure:
 def find_structure(problem: Problem, thetas: Theta) -> Structure:
     """Look at a problem's traced programs, and try what they promise on some of the instances."""
     with working_precision(problem):
-        theta, tolerance = instance(thetas, 0), _TOLERANCE[problem.precision]
-        start = problem.start(theta)
+        thetas, tolerance = jax.tree.map(np.asarray, thetas), _TOLERANCE[problem.precision]
+        theta = instance(thetas, 0)
+        start = jax.eval_shape(problem.start, theta)
         found = Structure(
-            flat_start(problem, theta).size, isinstance(problem, CompositeProblem), False, False,
-            None, False, False, None, adds_up_by_coordinates(smooth_part(problem), start, theta),
-            None, _penalty_separable(problem, theta),
-        )  # fmt: skip
+            sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(start)),
+            isinstance(problem, CompositeProblem),
+            separable=adds_up_by_coordinates(smooth_part(problem), start, theta),
+            penalty_separable=_penalty_separable(problem, start, theta),
+        )
         proved = degrees(smooth_part(problem), start, theta)
         if proved is None:
             return found
-        errors = try_quadratic(problem, instance(thetas, _spread(count(thetas))))
+        errors = try_quadratic(problem, _some(thetas, found.dimension))
         found = dataclasses.replace(found, quadratic=errors.quadratic <= tolerance)
         shared = proved.powers[2] <= FREE and errors.shared <= tolerance
         if not (found.quadratic and shared):
             return found
         affine = proved.powers[1] <= AFFINE and errors.affine <= tolerance
         found = dataclasses.replace(found, shared=True, affine_in_theta=affine)
-        return _look_at_hessian(problem, theta, found, tolerance)
+        return _look_at_hessian(problem, theta, found)
 
 
 def _words(found: Structure) -> list[str]:
@@ -149,92 +158,85 @@ def _words(found: Structure) -> list[str]:
     return said
 
 
-def _spread(size: int) -> Array:
-    return jnp.asarray(np.unique(np.linspace(0, size - 1, min(size, _TRIED)).astype(int)))
+def _some(thetas: Theta, dimension: int) -> Theta:
+    """Instances from all over a set."""
+    most = min(count(thetas), _TRIED if dimension <= _MANY else _FEW)
+    places = np.linspace(0, count(thetas) - 1, most).astype(int)
+    return jax.tree.map(lambda leaf: leaf[places], thetas)
 
 
-def _look_at_hessian(
-    problem: Problem, theta: Theta, found: Structure, tolerance: float
-) -> Structure:
+def _look_at_hessian(problem: Problem, theta: Theta, found: Structure) -> Structure:
     """What the Hessian that all instances share shows."""
-    product = functools.partial(hessian_product, problem, theta)
+    through_program = functools.partial(hessian_products, problem, theta)
+    kind, shapes = problem.precision, _shapes(jax.eval_shape(problem.start, theta))
     if found.dimension > LARGEST:
-        convolution = None
-        if not found.separable:
-            convolution = _convolution(problem, theta, product, tolerance)
-        convex = False
-        if convolution is not None:
-            low, high = np.min(convolution.spectrum), np.max(convolution.spectrum)
-            convex = bool(low >= -tolerance * high)
-        return dataclasses.replace(found, convex=convex, convolution=convolution)
-    matrix = hessian(problem, theta)
-    if not _same(matrix.__matmul__, product, found.dimension, tolerance):
+        picture = None if found.separable else _convolution(through_program, shapes, _CLOSE[kind])
+        low = 0.0 if picture is None else float(np.min(picture.spectrum))
+        convex = picture is not None and low >= -_CLOSE[kind] * float(np.max(picture.spectrum))
+        return dataclasses.replace(found, convex=convex, convolution=picture)
+    matrix = hessian(problem, theta, found.dimension)
+    products = _times(matrix)
+    if not _same(products, through_program, found.dimension, _CLOSE[kind]):
         return dataclasses.replace(found, shared=False, affine_in_theta=False)
     diagonal = not np.any(matrix - np.diag(np.diag(matrix)))
-    convex, factor = _factor(matrix, np.dtype(problem.precision), tolerance)
-    picture = _convolution(problem, theta, matrix.__matmul__, tolerance)
+    convex, factor = _factor(matrix, kind)
     return dataclasses.replace(
         found,
         shared_hessian=matrix,
         convex=convex,
         matrix=factor,
         separable=found.separable or diagonal,
-        convolution=None if diagonal else picture,
+        convolution=None if diagonal else _convolution(products, shapes, _CLOSE[kind]),
     )
 
 
-def _same(one: Product, other: Product, dimension: int, tolerance: float) -> bool:
+def _times(matrix: Rows) -> Products:
+    return lambda rows: rows @ matrix
+
+
+def _same(one: Products, other: Products, dimension: int, tolerance: float) -> bool:
     """Whether two matrices turn random vectors into the same vectors."""
-    for vector in np.random.default_rng(0).normal(size=(3, dimension)):
-        wanted = other(vector)
-        error = np.linalg.norm(one(vector) - wanted)
-        if not error <= tolerance * np.linalg.norm(wanted):
-            return False
-    return True
+    vectors = np.random.default_rng(0).normal(size=(3, dimension))
+    wanted = other(vectors)
+    errors = np.linalg.norm(one(vectors) - wanted, axis=1)
+    return bool(np.all(errors <= tolerance * np.linalg.norm(wanted, axis=1)))
 
 
-def _factor(
-    hessian: np.ndarray, kind: np.dtype, tolerance: float
-) -> tuple[bool, np.ndarray | None]:
+def _factor(hessian: Rows, kind: str) -> tuple[bool, Rows | None]:
     """Whether a matrix is positive semidefinite, and a factor if its rank is small."""
-    size = len(hessian)
-    steepest = float(np.max(np.abs(np.diag(hessian))))
+    size, steepest = len(hessian), float(np.max(np.abs(np.diag(hessian))))
     if steepest == 0:
         return not np.any(hessian), None
     small = 10 * size * float(np.finfo(kind).eps) * steepest
-    lower, order, rank, _ = scipy.linalg.lapack.dpstrf(hessian, tol=small, lower=1)
+    (factorise,) = scipy.linalg.get_lapack_funcs(("pstrf",), (hessian,))
+    lower, order, rank, _ = factorise(hessian, tol=small, lower=1)
     matrix = np.zeros((rank, size))
     matrix[:, order - 1] = np.tril(lower)[:, :rank].T
-    if not _same(lambda v: matrix.T @ (matrix @ v), hessian.__matmul__, size, tolerance):
+    products = _times(hessian)
+    if not _same(lambda rows: (rows @ matrix.T) @ matrix, products, size, _CLOSE[kind]):
         return False, None
     return True, matrix if 2 * rank < size else None
 
 
 def _convolution(
-    problem: Problem, theta: Theta, product: Product, tolerance: float
+    products: Products, shapes: list[tuple[int, ...]], tolerance: float
 ) -> Convolution | None:
-    """The pictures in whose coefficients a matrix is diagonal, if there are any."""
-    leaves = jax.tree.leaves(jax.eval_shape(problem.start, theta))
-    shape = tuple(leaves[0].shape)
-    axes = tuple(axis for axis, size in enumerate(shape) if size >= SHORTEST)
-    if len(leaves) != 1 or not axes:
+    """The coefficients of pictures for which a matrix is diagonal, if there are any."""
+    axes = tuple(axis for axis, size in enumerate(shapes[0]) if size >= SHORTEST)
+    if len(shapes) != 1 or not axes:
         return None
-    for basis in ("fourier", "cosines"):
-        flat = Convolution(shape, axes, basis, np.ones(shape))
-        # A picture with coefficients of one size shows all eigenvalues at once.
-        signs = flat.transform(_impulse(flat))
-        spectrum = np.real(flat.transform(product(_impulse(flat))) / signs)
-        found = dataclasses.replace(flat, spectrum=spectrum)
-
-        def diagonal(vector: Vector, found: Convolution = found) -> Vector:
-            return found.back(found.spectrum * found.transform(vector))
-
-        if _same(diagonal, product, int(np.prod(shape)), tolerance):
+    for basis in _BASES:
+        found = Convolution(shapes[0], axes, basis, np.ones(shapes[0]))
+        # A picture whose coefficients are all as large shows all eigenvalues at once.
+        flat = _flat_picture(found)
+        turned = found.transform(products(flat[None])[0])
+        found = dataclasses.replace(found, spectrum=np.real(turned / found.transform(flat)))
+        if _same(found.products, products, flat.size, tolerance):
             return found
     return None
 
 
-def _impulse(found: Convolution) -> Vector:
+def _flat_picture(found: Convolution) -> Vector:
     """A picture whose coefficients have the same size everywhere."""
     if found.basis == "cosines":
         return found.back(np.ones(found.shape))
@@ -243,10 +245,12 @@ def _impulse(found: Convolution) -> Vector:
     return picture.ravel()
 
 
-def _penalty_separable(problem: Problem, theta: Theta) -> bool:
+def _shapes(start: Any) -> list[tuple[int, ...]]:
+    return [tuple(leaf.shape) for leaf in jax.tree.leaves(start)]
+
+
+def _penalty_separable(problem: Problem, start: Any, theta: Theta) -> bool:
     if not isinstance(problem, CompositeProblem):
         return False
-    step = jnp.ones((), problem.precision)
-    return acts_by_coordinates(
-        lambda x, others: problem.prox(x, *others), problem.start(theta), (step, theta)
-    )
+    step = np.ones((), problem.precision)
+    return acts_by_coordinates(lambda x, given: problem.prox(x, *given), start, (step, theta))
