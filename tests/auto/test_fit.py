@@ -299,6 +299,28 @@ def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     assert load(tmp_path / "solver.safetensors", problem).certificate == learned.certificate
 
 
+def test_what_is_found_is_said(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import jax, jax.numpy as jnp, numpy as np\n"
+        "import surestep as ss\n"
+        "problem = ss.make_problem(\n"
+        "    lambda x, theta: jnp.sum((np.ones((2, 5)) @ x - theta) ** 2), np.zeros(5),\n"
+        "    sample=lambda key: jax.random.normal(key, (2,)), penalty=ss.penalties.L1(0.1),\n"
+        ")\n"
+    )
+    assert main(["check", str(path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-5:] == [
+        "- the smooth part is quadratic in x, with the same Hessian on every instance: it can be "
+        "factored once",
+        "- its gradient is affine in theta",
+        "- the Hessian has rank 1 of 5",
+        "- prox acts coordinate by coordinate",
+        "nothing is wrong with it",
+    ]
+
+
 def test_a_starting_file_is_written_once(tmp_path, capsys):
     path = tmp_path / "mine.py"
     assert main(["new", str(path)]) == 0

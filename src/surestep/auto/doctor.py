@@ -29,6 +29,7 @@ from surestep.problem import (
     as_instances,
     check_problem,
     count,
+    find_structure,
     instance,
     working_precision,
 )
@@ -50,7 +51,7 @@ def check_file(spec: str, seed: int) -> Iterator[str]:
     found = open_file(spec)
     problem = found.problem if isinstance(found, Experiment) else found
     yield f"{title(spec)}: {_kind(problem)}"
-    for note in examine(problem, seed):
+    for note in (*examine(problem, seed), *structure_of(problem, seed)):
         yield f"- {note}"
     yield "nothing is wrong with it"
 
@@ -77,6 +78,11 @@ def examine(problem: Problem, seed: int = 0) -> list[str]:
         notes.append(_short_run(problem, thetas))
         notes += [*_speed(problem, thetas), *slow]
     return notes
+
+
+def structure_of(problem: Problem, seed: int = 0) -> tuple[str, ...]:
+    """What a problem has that rules can use, one sentence each."""
+    return _guarded("loss", lambda: find_structure(problem, _instances(problem, seed)).words)
 
 
 def _composite(problem: Problem) -> bool:

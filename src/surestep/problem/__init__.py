@@ -41,12 +41,15 @@ from surestep.problem.kinds import (
 )
 from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
 from surestep.problem.penalties import Box
+from surestep.problem.quadratic import constant_term, linear_term
+from surestep.problem.structure import Convolution, Structure, find_structure
 
 __all__ = [
     "ROLES",
     "Box",
     "CompositeFunctionProblem",
     "CompositeProblem",
+    "Convolution",
     "DataSet",
     "DrawnInChunks",
     "DualisedProblem",
@@ -67,6 +70,7 @@ __all__ = [
     "SplitSizes",
     "StockedProblem",
     "StreamedTrainSet",
+    "Structure",
     "TestSet",
     "Theta",
     "TrainSet",
@@ -76,10 +80,13 @@ __all__ = [
     "as_points",
     "at_start",
     "check_problem",
+    "constant_term",
     "count",
+    "find_structure",
     "fingerprint",
     "fresh_instances",
     "instance",
+    "linear_term",
     "make_problem",
     "name_of",
     "named_leaves",

@@ -1,0 +1,256 @@
+"""Structure that a problem has whether or not its author knows: found, not declared.
+
+What the traced program proves is tried with numbers before it is believed. A structure that is
+missed costs time; one that is wrongly seen would cost more, so in doubt there is none.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import scipy.fft
+import scipy.linalg
+from jaxtyping import Float
+
+from surestep.problem.base import Problem, Theta, count, instance
+from surestep.problem.coordinates import acts_by_coordinates, adds_up_by_coordinates
+from surestep.problem.degrees import AFFINE, FREE, degrees
+from surestep.problem.draw import working_precision
+from surestep.problem.kinds import CompositeProblem
+from surestep.problem.quadratic import (
+    Rows,
+    Vector,
+    hessian,
+    hessian_products,
+    smooth_part,
+    try_quadratic,
+)
+
+LARGEST = 3000
+"""The largest dimension whose Hessians are written down."""
+SHORTEST = 8
+"""Shorter axes of a picture are channels: no convolution goes along them."""
+_TRIED, _FEW, _MANY = 16, 4, 1000  # instances that are tried: fewer in more dimensions than that
+_TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
+_CLOSE = {"float64": 1e-12, "float32": 1e-5}  # the same, for a matrix and what it is made of
+_BASES: tuple[Literal["fourier", "cosines"], ...] = ("fourier", "cosines")
+
+Products = Callable[[Rows], Rows]
+"""A symmetric matrix times some vectors."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """A Hessian that is diagonal for Fourier's or for cosine coefficients of a picture."""
+
+    shape: tuple[int, ...]
+    """The picture's."""
+    axes: tuple[int, ...]
+    """The axes that are transformed; the others are channels."""
+    basis: Literal["fourier", "cosines"]
+    """`fourier`: the picture is continued by itself; `cosines`: by its mirror image (type 2)."""
+    spectrum: Float[np.ndarray, "..."]
+    """The Hessian's eigenvalues, one for each coefficient, in the picture's shape."""
+
+    def transform(self, vector: Vector) -> np.ndarray:
+        """The coefficients of a flattened picture; the transform is orthogonal."""
+        picture = vector.reshape(self.shape)
+        if self.basis == "fourier":
+            return np.asarray(scipy.fft.fftn(picture, axes=self.axes, norm="ortho"))
+        return np.asarray(scipy.fft.dctn(picture, axes=self.axes, norm="ortho"))
+
+    def back(self, coefficients: np.ndarray) -> Vector:
+        """The flattened picture of such coefficients."""
+        if self.basis == "fourier":
+            picture = np.asarray(scipy.fft.ifftn(coefficients, axes=self.axes, norm="ortho"))
+        else:
+            picture = np.asarray(scipy.fft.idctn(coefficients, axes=self.axes, norm="ortho"))
+        return np.real(picture).ravel()
+
+    def products(self, rows: Rows) -> Rows:
+        """The Hessian times some vectors."""
+        return np.stack([self.back(self.spectrum * self.transform(row)) for row in rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """What was found. The smooth part is the loss itself, if the problem has but one part."""
+
+    dimension: int
+    composite: bool
+    """Whether there is a part that is not smooth."""
+    quadratic: bool = False
+    """On every instance, the smooth part is a polynomial of degree 2 (or less) in x."""
+    shared: bool = False
+    """It is, and its Hessian is the same on every instance."""
+    shared_hessian: Float[np.ndarray, "n n"] | None = None
+    """That Hessian, if its dimension is at most 3000."""
+    affine_in_theta: bool = False
+    """The Hessian is shared, and the gradient is affine in theta's numbers."""
+    convex: bool = False
+    """The shared Hessian is positive semidefinite, up to rounding; false where that is unknown."""
+    matrix: Float[np.ndarray, "m n"] | None = None
+    """The shared Hessian is `matrix' matrix`; only if that makes products cheaper, m < n / 2."""
+    separable: bool = False
+    """The smooth part is a sum of functions of one coordinate each: its Hessians are diagonal."""
+    convolution: Convolution | None = None
+    """In which coefficients of pictures the shared Hessian is diagonal, if it is not separable."""
+    penalty_separable: bool = False
+    """The proximal map acts coordinate by coordinate."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What was found, one sentence each."""
+        return tuple(_words(self))
+
+
+def find_structure(problem: Problem, thetas: Theta) -> Structure:
+    """Look at a problem's traced programs, and try what they promise on some of the instances."""
+    with working_precision(problem):
+        thetas, tolerance = jax.tree.map(np.asarray, thetas), _TOLERANCE[problem.precision]
+        theta = instance(thetas, 0)
+        start = jax.eval_shape(problem.start, theta)
+        found = Structure(
+            sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(start)),
+            isinstance(problem, CompositeProblem),
+            separable=adds_up_by_coordinates(smooth_part(problem), start, theta),
+            penalty_separable=_penalty_separable(problem, start, theta),
+        )
+        proved = degrees(smooth_part(problem), start, theta)
+        if proved is None:
+            return found
+        errors = try_quadratic(problem, _some(thetas, found.dimension))
+        found = dataclasses.replace(found, quadratic=errors.quadratic <= tolerance)
+        shared = proved.powers[2] <= FREE and errors.shared <= tolerance
+        if not (found.quadratic and shared):
+            return found
+        affine = proved.powers[1] <= AFFINE and errors.affine <= tolerance
+        found = dataclasses.replace(found, shared=True, affine_in_theta=affine)
+        return _look_at_hessian(problem, theta, found)
+
+
+def _words(found: Structure) -> list[str]:
+    part = "the smooth part" if found.composite else "the loss"
+    said = []
+    if found.shared:
+        said.append(
+            f"{part} is quadratic in x, with the same Hessian on every instance: it can be "
+            "factored once"
+        )
+        if found.affine_in_theta:
+            said.append("its gradient is affine in theta")
+    elif found.quadratic:
+        said.append(f"{part} is quadratic in x, with a Hessian that depends on theta")
+    if found.separable:
+        said.append(f"{part} is a sum of functions of one coordinate each")
+    if found.matrix is not None and not found.separable:
+        said.append(f"the Hessian has rank {len(found.matrix)} of {found.dimension}")
+    if found.convolution is not None:
+        basis = "Fourier's basis" if found.convolution.basis == "fourier" else "cosines"
+        shape = " x ".join(map(str, found.convolution.shape))
+        said.append(f"the Hessian is a convolution of shape {shape}, diagonal for {basis}")
+    if found.penalty_separable:
+        said.append("prox acts coordinate by coordinate")
+    return said
+
+
+def _some(thetas: Theta, dimension: int) -> Theta:
+    """Instances from all over a set."""
+    most = min(count(thetas), _TRIED if dimension <= _MANY else _FEW)
+    places = np.linspace(0, count(thetas) - 1, most).astype(int)
+    return jax.tree.map(lambda leaf: leaf[places], thetas)
+
+
+def _look_at_hessian(problem: Problem, theta: Theta, found: Structure) -> Structure:
+    """What the Hessian that all instances share shows."""
+    through_program = functools.partial(hessian_products, problem, theta)
+    kind, shapes = problem.precision, _shapes(jax.eval_shape(problem.start, theta))
+    if found.dimension > LARGEST:
+        picture = None if found.separable else _convolution(through_program, shapes, _CLOSE[kind])
+        low = 0.0 if picture is None else float(np.min(picture.spectrum))
+        convex = picture is not None and low >= -_CLOSE[kind] * float(np.max(picture.spectrum))
+        return dataclasses.replace(found, convex=convex, convolution=picture)
+    matrix = hessian(problem, theta, found.dimension)
+    products = _times(matrix)
+    if not _same(products, through_program, found.dimension, _CLOSE[kind]):
+        return dataclasses.replace(found, shared=False, affine_in_theta=False)
+    diagonal = not np.any(matrix - np.diag(np.diag(matrix)))
+    convex, factor = _factor(matrix, kind)
+    return dataclasses.replace(
+        found,
+        shared_hessian=matrix,
+        convex=convex,
+        matrix=factor,
+        separable=found.separable or diagonal,
+        convolution=None if diagonal else _convolution(products, shapes, _CLOSE[kind]),
+    )
+
+
+def _times(matrix: Rows) -> Products:
+    return lambda rows: rows @ matrix
+
+
+def _same(one: Products, other: Products, dimension: int, tolerance: float) -> bool:
+    """Whether two matrices turn random vectors into the same vectors."""
+    vectors = np.random.default_rng(0).normal(size=(3, dimension))
+    wanted = other(vectors)
+    errors = np.linalg.norm(one(vectors) - wanted, axis=1)
+    return bool(np.all(errors <= tolerance * np.linalg.norm(wanted, axis=1)))
+
+
+def _factor(hessian: Rows, kind: str) -> tuple[bool, Rows | None]:
+    """Whether a matrix is positive semidefinite, and a factor if its rank is small."""
+    size, steepest = len(hessian), float(np.max(np.abs(np.diag(hessian))))
+    if steepest == 0:
+        return not np.any(hessian), None
+    small = 10 * size * float(np.finfo(kind).eps) * steepest
+    (factorise,) = scipy.linalg.get_lapack_funcs(("pstrf",), (hessian,))
+    lower, order, rank, _ = factorise(hessian, tol=small, lower=1)
+    matrix = np.zeros((rank, size))
+    matrix[:, order - 1] = np.tril(lower)[:, :rank].T
+    products = _times(hessian)
+    if not _same(lambda rows: (rows @ matrix.T) @ matrix, products, size, _CLOSE[kind]):
+        return False, None
+    return True, matrix if 2 * rank < size else None
+
+
+def _convolution(
+    products: Products, shapes: list[tuple[int, ...]], tolerance: float
+) -> Convolution | None:
+    """The coefficients of pictures for which a matrix is diagonal, if there are any."""
+    axes = tuple(axis for axis, size in enumerate(shapes[0]) if size >= SHORTEST)
+    if len(shapes) != 1 or not axes:
+        return None
+    for basis in _BASES:
+        found = Convolution(shapes[0], axes, basis, np.ones(shapes[0]))
+        # A picture whose coefficients are all as large shows all eigenvalues at once.
+        flat = _flat_picture(found)
+        turned = found.transform(products(flat[None])[0])
+        found = dataclasses.replace(found, spectrum=np.real(turned / found.transform(flat)))
+        if _same(found.products, products, flat.size, tolerance):
+            return found
+    return None
+
+
+def _flat_picture(found: Convolution) -> Vector:
+    """A picture whose coefficients have the same size everywhere."""
+    if found.basis == "cosines":
+        return found.back(np.ones(found.shape))
+    picture = np.zeros(found.shape)
+    picture[tuple(0 if axis in found.axes else slice(None) for axis in range(picture.ndim))] = 1
+    return picture.ravel()
+
+
+def _shapes(start: Any) -> list[tuple[int, ...]]:
+    return [tuple(leaf.shape) for leaf in jax.tree.leaves(start)]
+
+
+def _penalty_separable(problem: Problem, start: Any, theta: Theta) -> bool:
+    if not isinstance(problem, CompositeProblem):
+        return False
+    step = np.ones((), problem.precision)
+    return acts_by_coordinates(lambda x, given: problem.prox(x, *given), start, (step, theta))
