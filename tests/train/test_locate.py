@@ -271,7 +271,7 @@ def test_locating_goes_on_from_every_save(tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"steps": 0},
+        {"steps": -1},
         {"length": (0,)},
         {"length": ()},
         {"length": (1, 11)},

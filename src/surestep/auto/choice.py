@@ -1,69 +1,60 @@
-"""A rule that fits without study: picked from a problem's structure, and from its prior set.
-
-Every piece is a classical method that was given what the family's instances have in common, inside
-a safeguard, so training starts from something good: a predictor of solutions for the start, the
-inverse of the mean Hessian for the metric. Opponents are given the same where they can use it.
-"""
+"""What is handed out: the race's winner inside a check, and the experiment that certifies it."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
-from scipy import optimize
+from jaxtyping import Array, Float
 
-from surestep.auto.survey import Survey, quasi_newton_in, solve_minima, survey, surveyed_instances
-from surestep.base.errors import ConfigurationError
+from surestep.auto.arena import Arena, Entry, Use
+from surestep.auto.outsiders import outsiders
+from surestep.auto.race import Race, Racer, hold_race
+from surestep.auto.survey import Survey, solve_minima, survey, surveyed_instances
+from surestep.base.progress import Reporter
 from surestep.problem import (
-    Box,
-    CompositeFunctionProblem,
-    Goal,
-    Point,
+    CompositeProblem,
+    Oracle,
     PriorSet,
     Problem,
-    ProximableSmooth,
     Theta,
     point_form,
     theta_form,
     working_precision,
 )
-from surestep.rules import (
-    ADMM,
-    LBFGS,
-    FistaWithRestart,
-    GradientDescent,
-    LearnedFista,
-    LearnedSplitting,
-    Nesterov,
-    Predicted,
-    ProximalGradient,
-    SafeguardSettings,
-)
-from surestep.rules.base import Rule
-from surestep.train import Accuracies, Experiment, External
+from surestep.problem.structure import Structure, find_structure
+from surestep.rules import LBFGS, Checked, FistaWithRestart, GradientDescent, ProximalGradient
+from surestep.rules.base import Rule, hyper_of
+from surestep.train import Accuracies, Experiment
 
 SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""
-
-_SOLVED = (
-    "on some instance the start is a solution already (its loss cannot be lowered): choose another "
-    "x0, or a goal of your own (--goal.scale, --goal.exponent)"
-)
+_SURE = 0.97  # the share of instances that should pass the check
+_LONGER = 1.4  # but no more iterations than that many times those for nine of ten
 
 
 @dataclasses.dataclass(frozen=True)
-class Picked:
-    """The rule that was picked, in words and as a thing."""
+class Choice:
+    """What was chosen for a problem, and how the choice came about."""
 
-    words: str
     rule: Rule
-    fallback: Rule
+    """The rule that is certified, with its check."""
+    baselines: dict[str, Rule]
+    """Classical opponents, the strongest first."""
+    words: str
+    """The rule in words."""
+    entries: tuple[Entry, ...]
+    """The race, the best first."""
+    horizon: int
+    smoothness: float
+
+    @property
+    def trained(self) -> bool:
+        """Whether training has won anything."""
+        return next((entry.trained for entry in self.entries), False)
 
 
 def survey_of(problem: Problem, prior_size: int, seed: int) -> Survey:
@@ -80,173 +71,128 @@ def start_size(problem: Problem) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))
 
 
-def pick(problem: Problem, found: Survey, guard: SafeguardSettings) -> Picked:
-    """The rule for a problem, and what it is."""
-    with working_precision(problem):
-        step = 1 / found.smoothness
-        fallback: Rule
-        if isinstance(problem, ProximableSmooth) and found.composite:
-            inner: Rule = LearnedSplitting.around(ADMM(found.smoothness / 10))
-            fallback = ProximalGradient(step)
-            words = "ADMM with learned penalties and relaxations"
-        elif found.composite:
-            inner = LearnedFista.around(FistaWithRestart(step))
-            fallback = ProximalGradient(step)
-            words = "FISTA with restart and learned steps"
-        else:
-            root = jnp.asarray(found.root, problem.precision)
-            inner = quasi_newton_in(root, found.shape, 10 * found.unit * found.dimension**0.5)
-            fallback = GradientDescent(step)
-            words = f"L-BFGS's direction in a learned metric ({_kind(found)})"
-        rule = Predicted(
-            guard.around(inner, fallback),
-            jnp.asarray(found.bias, problem.precision),
-            jnp.asarray(found.weights, problem.precision),
-            jnp.asarray(found.exponents, jnp.int32),
-            found.unit,
-            step,
-        )
-        from_what = (
-            f"predicted from the instance's {found.exponents.size} numbers"
-            if found.exponents.size
-            else "learned, one for all instances"
-        )
-        words = f"{words}, inside a safeguard, from a start that is {from_what}"
-        return Picked(words, rule, fallback)
+def choose(
+    problem: Problem,
+    found: Survey,
+    seed: int,
+    accuracy: float,
+    use: Use,
+    seconds: float,
+    report: Reporter,
+) -> Choice:
+    """Hold the race on the survey's instances, and put the winner inside a check."""
+    data = PriorSet.draw(problem, len(found.minima), seed)
+    structure = find_structure(problem, data.thetas)
+    arena = Arena.of(problem, data.thetas, found.starts, found.minima, found.fitted, accuracy)
+    race = hold_race(arena, found, structure, use, seconds, report)
+    rule = _checked(arena, race, found, structure)
+    return Choice(
+        rule,
+        _opponents(race, found),
+        _words(race),
+        race.entries,
+        rule.at,
+        found.smoothness,
+    )
 
 
-def _kind(found: Survey) -> str:
-    """What the metric is."""
-    if found.shape:
-        shape = " x ".join(map(str, found.shape))
-        return f"a diagonal for the cosines of pictures of {shape}"
-    if found.root.ndim == 2:
-        return "a matrix"
-    return f"a diagonal, because a matrix of {found.dimension} numbers squared would be too large"
+def _words(race: Race) -> str:
+    entry = race.winner.entry
+    how = "trained" if entry.trained else "untrained: training won nothing"
+    return f"{entry.name} ({how}), checked once after its iterations"
+
+
+def _opponents(race: Race, found: Survey) -> dict[str, Rule]:
+    """The race's best classical method, and the simplest one there is."""
+    step = 1 / found.smoothness
+    best = race.opponent.candidate
+    simplest: Rule = ProximalGradient(step) if found.composite else GradientDescent(step)
+    name = "proximal gradient" if found.composite else "gradient descent"
+    return {best.name: _constant(best.rule), name: simplest}
+
+
+def _constant(rule: Rule) -> Rule:
+    """A rule that is its own: numbers that were tuned stay as they are."""
+    if isinstance(rule, FistaWithRestart):
+        return FistaWithRestart(float(rule.step_size))
+    return rule
+
+
+def _checked(arena: Arena, race: Race, found: Survey, structure: Structure) -> Checked:
+    """The winner with a check after as many iterations as nearly all instances need."""
+    racer, classical = race.winner, race.opponent.entry
+    iterations = _long_enough(arena, racer)
+    step = 1 / found.smoothness
+    slopes, solved = _slopes(arena, racer, iterations, step)
+    tolerance = 2 * float(np.max(slopes[solved], initial=0.0)) or math.inf
+    rescue = 2 * classical.iterations if math.isfinite(classical.iterations) else 500
+    return Checked(
+        racer.candidate.rule,
+        FistaWithRestart(step) if found.composite else LBFGS(),
+        at=iterations,
+        tolerance=tolerance,
+        rescue=int(np.clip(rescue, 50, 2000)),
+        step_size=step,
+        compared=not structure.convex,
+    )
+
+
+def _long_enough(arena: Arena, racer: Racer) -> int:
+    least = int(racer.entry.iterations) if math.isfinite(racer.entry.iterations) else 100
+    for number in np.unique(np.round(np.linspace(least, _LONGER * least, 8)).astype(int)):
+        if arena.solved(racer.program, int(number)) >= _SURE:
+            return int(number)
+    return math.ceil(_LONGER * least)
+
+
+def _slopes(
+    arena: Arena, racer: Racer, iterations: int, step: float
+) -> tuple[Float[np.ndarray, " held"], Float[np.ndarray, " held"]]:
+    """How steep it still is where the winner ends, and whether that is solved."""
+    with working_precision(arena.problem):
+        ended = racer.program.solve(arena.held, iterations, None)
+        slopes = np.asarray(_steepness(arena.problem, arena.held, ended.x, step), np.float64)
+    return slopes, (ended.loss <= arena.targets) & np.isfinite(slopes)
+
+
+@eqx.filter_jit
+def _steepness(
+    problem: Problem, thetas: Theta, points: Array, step: float
+) -> Float[Array, " instance"]:
+    def one(theta: Theta, point: Array) -> Array:
+        oracle = Oracle(problem, theta)
+        x = ravel_pytree(point)[0]
+        gradient = oracle.smooth_gradient(x)
+        if isinstance(problem, CompositeProblem):
+            gradient = (x - oracle.prox(x - step * gradient, step)) / step
+        return jnp.sqrt(jnp.sum(gradient**2))
+
+    return jax.vmap(one)(thetas, points)
 
 
 def experiment_for(
-    problem: Problem, found: Survey, guard: SafeguardSettings, accuracies: tuple[float, ...]
+    problem: Problem, choice: Choice, found: Survey | None, accuracies: tuple[float, ...]
 ) -> Experiment:
-    """The experiment of a problem with the rule that is picked for it."""
-    picked = pick(problem, found, guard)
-    step = 1 / found.smoothness
+    """The experiment of a problem with the rule that was chosen for it."""
 
     def minima(thetas: Theta) -> np.ndarray:
-        return solve_minima(problem, found, thetas)
+        return solve_minima(problem, choice.smoothness, found, thetas)
 
     def create_rule(key: Array) -> Rule:
-        del key  # it begins as what the survey has found, whatever the seed
-        return picked.rule
+        del key  # it begins as what the race has found, whatever the seed
+        return choice.rule
 
-    def informed(deployed: Rule) -> Mapping[str, Rule]:
-        assert isinstance(deployed, Predicted)
-        given = "FISTA with restart" if found.composite else "L-BFGS"
-        inner = FistaWithRestart(step) if found.composite else LBFGS()
-        rest = (deployed.bias, deployed.weights, deployed.exponents, deployed.unit)
-        return {f"{given}, learned start": Predicted(inner, *rest, deployed.prox_step)}
-
-    baselines: dict[str, Rule]
-    if found.composite:
-        baselines = {
-            "proximal gradient": ProximalGradient(step),
-            "FISTA with restart": FistaWithRestart(step),
-        }
-    else:
-        baselines = {
-            "gradient descent": GradientDescent(step),
-            "Nesterov": Nesterov(step),
-            "L-BFGS": LBFGS(),
-        }
     return Experiment(
         problem=problem,
         create_rule=create_rule,
         teacher=None,
-        baselines=baselines,
+        baselines=choice.baselines,
         accuracies=Accuracies(accuracies, minima, above="the least loss found by a long run"),
         minima=minima,
-        informed=informed,
-        external=_outsiders(problem),
+        external=outsiders(problem),
     )
 
 
-def _outsiders(problem: Problem) -> dict[str, External]:
-    """SciPy's L-BFGS-B, where the constraint is a box."""
-    if not isinstance(problem, CompositeFunctionProblem) or not isinstance(problem.penalty, Box):
-        return {}
-    return {"L-BFGS-B (SciPy)": _BoxedQuasiNewton(problem, problem.penalty)}
-
-
-class _BoxedQuasiNewton:
-    def __init__(self, problem: CompositeFunctionProblem, box: Box) -> None:
-        self.problem, self.box = problem, box
-
-        @eqx.filter_jit
-        def both(flat: Any, theta: Theta) -> Any:
-            unravel = ravel_pytree(problem.start(theta))[1]
-            return jax.value_and_grad(lambda x: problem.smooth(unravel(x), theta))(flat)
-
-        self.both = both
-
-    def __call__(self, theta: Theta, target: float, accuracy: float) -> Point:
-        """Stop as soon as the loss is below the target."""
-        del accuracy
-        with working_precision(self.problem):
-            start, unravel = ravel_pytree(self.problem.start(theta))
-            low, high = (np.broadcast_to(bound, start.shape) for bound in self.box.bounds(theta))
-
-            def evaluate(flat: np.ndarray) -> tuple[float, np.ndarray]:
-                value, gradient = self.both(jnp.asarray(flat, start.dtype), theta)
-                return float(value), np.asarray(gradient, np.float64)
-
-            def stop(intermediate_result: optimize.OptimizeResult) -> None:
-                if intermediate_result.fun < target:
-                    raise StopIteration
-
-            found = optimize.minimize(
-                evaluate, np.clip(np.asarray(start, np.float64), low, high), jac=True,
-                method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), callback=stop,
-                options={"ftol": 0.0, "gtol": 0.0, "maxiter": 10_000},
-            )  # fmt: skip
-            return unravel(jnp.asarray(found.x, start.dtype))
-
-
-def goal_for(problem: Problem, found: Survey) -> Goal:
-    """A goal that every surveyed minimum meets."""
-    if not problem.nonnegative:
-        return decrease_goal(found)
-    return Goal(scale=float(f"{goal_scale(found):.3g}"), exponent=1.0)
-
-
-def decrease_goal(found: Survey, share: float = 0.01) -> Goal:
-    """A decrease from the start that is possible on every surveyed instance.
-
-    It asks for all but `share` of what there is to gain, on the instance where that is hardest,
-    and takes the power of the gradient's norm with which it asks for most on the others.
-    """
-    gaps = found.starts - found.minima
-    best, most = Goal(0.0, 0.0, "decrease"), 0.0
-    for exponent in (0.0, 1.0, 2.0):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            allowed = (1 - share) * gaps / found.slopes**exponent
-        scale = float(f"{np.nan_to_num(np.min(allowed)) / 1.02:.3g}")
-        with np.errstate(divide="ignore", invalid="ignore"):
-            asked = float(np.median(scale * found.slopes**exponent / gaps))
-        if asked > most:
-            best, most = Goal(scale, exponent, "decrease"), asked
-    if not best.scale > 0:
-        raise ConfigurationError(_SOLVED)
-    return best
-
-
-def goal_scale(found: Survey, share: float = 0.01) -> float:
-    """A goal, as a share of the start's loss, that every surveyed minimum meets.
-
-    It asks for all but `share` of what there is to gain, on the instance where that is hardest.
-    """
-    starts = np.where(found.starts > 0, found.starts, np.inf)
-    wanted = (found.minima + share * (found.starts - found.minima)) / starts
-    scale = 1.02 * float(np.max(wanted))
-    if not scale < 1:
-        raise ConfigurationError(_SOLVED)
-    return scale
+def learns(choice: Choice) -> bool:
+    """Whether the rule has numbers that could be others."""
+    return hyper_of(choice.rule).size > 0

@@ -1,57 +1,38 @@
 """A configuration that suits a problem and a time."""
 
 import dataclasses
-import functools
 import math
 import re
-import time
 from typing import Annotated
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import tyro
 
-from surestep.auto.choice import goal_for, pick, survey_of
+from surestep.auto.arena import Use
+from surestep.auto.choice import Choice, learns, survey_of
 from surestep.auto.doctor import examine
+from surestep.auto.goals import goal_for
 from surestep.auto.survey import Survey, side_by_side
 from surestep.base.errors import ConfigurationError
-from surestep.base.keys import named_key
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem import (
     ROLES,
-    PriorSet,
     Problem,
     SplitSizes,
     StockedProblem,
-    instance,
-    working_precision,
 )
-from surestep.rollout.batched import rollouts
-from surestep.rules import SafeguardSettings
-from surestep.rules.base import Rule
 from surestep.run.config import RunConfig
 from surestep.train import (
     Constraint,
     LocateSettings,
-    Material,
     PopulationSettings,
     SampleSettings,
-    TrainingSettings,
-    enrol_compiled,
-    train_compiled,
 )
+from surestep.train.langevin import StepSizes
 
 SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
 """Sizes of the data sets of a problem that draws its own instances."""
 
 _BLOCK = 50  # instances of a batch; sizes are multiples of it, so that nothing compiles twice
-
-_CHUNK = 250  # training steps at a time
-
-_LONGEST = 300  # iterations of a horizon
-
-_COMPILED = 30.0  # what all other programs take to compile, in units of a rollout's program
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -64,13 +45,23 @@ class OwnSettings:
     """How far above the least loss solvers are timed."""
     file: Annotated[str, tyro.conf.Suppress] = ""
     """Where the problem is defined; empty if it came from Python."""
-    shortest: Annotated[float, tyro.conf.Suppress] = 0.0
-    """About how many seconds a run takes at least, however little it learns: what compiling takes,
-    as measured before it began."""
+    accuracy: float = 1e-6
+    """How close a solve should come: the share of what there is to gain that may be left."""
+    use: Use = "both"
+    """How the solver is going to be used: on single instances, in batches, or both ways."""
+    budget: float = 120.0
+    """The seconds that were given."""
 
     def validate(self) -> None:
-        """Refuse accuracies that no loss could be below."""
-        if not self.accuracies or not all(value > 0 for value in self.accuracies):
+        """Refuse accuracies that no loss could be below, and uses that nobody knows."""
+        if not 0 < self.accuracy < 1:
+            raise ConfigurationError(
+                "accuracy is the share of what there is to gain that may be left: a number between "
+                f"0 and 1, not {self.accuracy}"
+            )
+        if self.use not in ("single", "batch", "both"):
+            raise ConfigurationError(f"use must be 'single', 'batch' or 'both', not {self.use!r}")
+        if not all(value > 0 for value in self.accuracies):
             raise ConfigurationError(
                 f"problem.accuracies must be positive numbers, not {self.accuracies}"
             )
@@ -91,17 +82,6 @@ def seconds(budget: str | float) -> float:
     return float(budget)
 
 
-def too_short(config: Config, budget: float) -> str:
-    """What to say of a budget that no run of the problem can stay within; nothing if one can."""
-    shortest = config.problem.shortest
-    if budget >= shortest:
-        return ""
-    return (
-        f"this run takes about {shortest:.0f} s however little it learns, most of it compiling: "
-        f"the budget of {budget:g} s will be exceeded"
-    )
-
-
 def sizes_for(problem: Problem) -> SplitSizes:
     """As many instances as there are, or as a run usually takes."""
     if not isinstance(problem, StockedProblem):
@@ -119,60 +99,47 @@ def _whole(size: int) -> int:
     return size - size % _BLOCK if size >= 2 * _BLOCK else size
 
 
-def configure(problem: Problem, found: Survey, name: str, budget: float, seed: int) -> Config:
-    """Numbers that suit a problem and a time in seconds."""
+def configure(
+    problem: Problem,
+    found: Survey,
+    choice: Choice,
+    name: str,
+    budget: float,
+    seed: int,
+    settings: OwnSettings,
+) -> Config:
+    """Numbers that suit a problem, the rule that was chosen for it, and a time in seconds."""
     sizes = sizes_for(problem)
-    guard = SafeguardSettings(factor=10.0, patience=15)
-    rule = pick(problem, found, guard).rule
-    data = PriorSet.draw(problem, len(found.minima), seed)
-    horizon, rollout_seconds, compiling = _horizon(problem, rule, data, found)
-    length = min(10, horizon)
-    training = TrainingSettings(objective="log", distances=True, floor=_digit(1e-8 * found.gap))
-    began = time.monotonic()
-    step_seconds = _measure(problem, rule, data, training, length, horizon)
-    measuring = time.monotonic() - began
-    # What is compiled takes its time, whatever the budget; `shortest` says how much.
-    checks = int(np.clip(0.2 * budget / (step_seconds * _CHUNK), 1, 200))
-    between = max(1, checks // 6)
-    samples = int(np.clip(0.1 * budget / (rollout_seconds * _observed(sizes)), 3, 30))
+    # What does not fit is left out, posterior samples first.
+    samples = 1 if budget < 240 or not learns(choice) else 10
     return Config(
         name=name,
         preset="auto",
-        problem=OwnSettings(
-            tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6)),
-            # Sampling compiles what training did, once more.
-            shortest=round(found.seconds + 2 * measuring + _COMPILED * compiling, 0),
+        problem=dataclasses.replace(
+            settings, accuracies=tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6))
         ),
         goal=goal_for(problem, found),
-        horizon=horizon,
+        horizon=choice.horizon,
         rule="auto",
         seed=seed,
         block=side_by_side(found.dimension, _BLOCK),
+        sample_block=1,
         sizes=sizes,
         constraint=_constraint(sizes.validation),
-        guard=guard,
-        training=training,
-        population=PopulationSettings(
-            members=2 if budget > 240 else 1, steps=_CHUNK, length=length, instances=64,
-            rates=(1.0, 0.1),
+        population=PopulationSettings(members=1),
+        # The race has trained what was worth it.
+        locate=LocateSettings(steps=0, length=(1,), keep="best"),
+        sample=SampleSettings(
+            samples=samples, length=1, gradients=False, step_sizes=StepSizes(1e-8)
         ),
-        locate=LocateSettings(
-            steps=checks * _CHUNK, learning_rate=3e-4, halve_every=between * _CHUNK * 2,
-            length=(length,), check_every=between * _CHUNK, chunk=_CHUNK, keep="best",
-        ),
-        sample=SampleSettings(samples=samples, length=length),
         evaluate=EvaluateSettings(
             # Solvers that need thousands of iterations are not worth a short budget.
-            limit=5_000 if budget >= 60 else 1_000,
+            limit=5_000 if budget >= 240 else 1_000,
             timed=min(50, sizes.test),
+            factor=1,
             shifted=0,
         ),
-    )  # fmt: skip
-
-
-def _observed(sizes: SplitSizes) -> int:
-    """On how many instances every sample is rolled out."""
-    return sizes.prior + sizes.validation + sizes.train
+    )
 
 
 def _constraint(validation: int) -> Constraint:
@@ -187,56 +154,6 @@ def _constraint(validation: int) -> Constraint:
     )
 
 
-def _horizon(
-    problem: Problem, rule: Rule, data: PriorSet, found: Survey
-) -> tuple[int, float, float]:
-    """After how many iterations nine of ten instances are within 1e-6 of what there is to gain.
-
-    Seen on instances that the rule was not made from. Also the seconds that a rollout takes, and
-    those that compiling it took.
-    """
-    with working_precision(problem):
-        others = instance(data.thetas, jnp.arange(found.fitted, data.size))
-        losses, took, first_took = np.zeros(0), 0.0, 0.0
-        for _ in range(2):
-            first_took = took
-            began = time.monotonic()
-            beside = side_by_side(found.dimension, data.size - found.fitted)
-            shown = rollouts(rule, problem, others, _LONGEST, beside)
-            losses = np.asarray(shown.losses, np.float64)
-            took = time.monotonic() - began
-    close = losses <= (found.minima[found.fitted :] + 1e-6 * found.gap)[:, None]
-    first = np.where(close.any(axis=1), close.argmax(axis=1), _LONGEST)
-    wanted = int(np.quantile(first, 0.9, method="inverted_cdf"))
-    horizon = int(np.clip(5 * math.ceil(max(wanted, 1) * 1.2 / 5), 5, _LONGEST))
-    return horizon, took / len(losses) * horizon / _LONGEST, max(0.0, first_took - took)
-
-
-def _measure(
-    problem: Problem, rule: Rule, data: PriorSet, settings: TrainingSettings, length: int,
-    horizon: int,
-) -> float:  # fmt: skip
-    """Seconds of a training step, by the program that will train."""
-    with working_precision(problem):
-        material = Material(data.thetas, jnp.zeros(data.size), settings)
-        key = named_key(0, "measure")
-        pupil = enrol_compiled(rule, problem, material, key)
-        arguments = (
-            rule,
-            problem,
-            material,
-            key,
-            jnp.full(_CHUNK, 1e-12, jnp.result_type(float)),
-            length,
-            horizon,
-        )
-        began = 0.0
-        for _ in range(2):
-            began = time.monotonic()
-            jax.block_until_ready(train_compiled(pupil, *arguments, "random")[0].hyper)
-        return (time.monotonic() - began) / _CHUNK
-
-
 def _digit(value: float) -> float:
     """A number with one digit."""
     return float(f"{value:.0e}")
@@ -245,27 +162,4 @@ def _digit(value: float) -> float:
 def survey_checked(problem: Problem, seed: int) -> Survey:
     """The survey of a problem that keeps its contract."""
     examine(problem, seed)
-    return surveyed(problem, sizes_for(problem).prior, seed)
-
-
-def surveyed(problem: Problem, size: int, seed: int) -> Survey:
-    """The survey that a run with a prior set of this size is built on."""
-    return _surveyed(_Same(problem), size, seed)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Same:
-    """A problem that equals itself alone, whatever its arrays are."""
-
-    problem: Problem
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.problem is self.problem
-
-    def __hash__(self) -> int:
-        return id(self.problem)
-
-
-@functools.lru_cache(maxsize=1)
-def _surveyed(problem: _Same, size: int, seed: int) -> Survey:
-    return survey_of(problem.problem, size, seed)
+    return survey_of(problem, sizes_for(problem).prior, seed)

@@ -4,8 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from surestep.auto.choice import experiment_for, pick
-from surestep.auto.configure import Config, configure, seconds, survey_checked, too_short
+from surestep.auto.arena import Use
+from surestep.auto.choice import Choice, choose, experiment_for
+from surestep.auto.choice_file import NAME as CHOICE
+from surestep.auto.choice_file import read_choice, write_choice
+from surestep.auto.configure import Config, OwnSettings, configure, seconds, survey_checked
 from surestep.auto.survey import Survey
 from surestep.base.errors import ConfigurationError
 from surestep.base.progress import Reporter, Silence
@@ -17,6 +20,9 @@ from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment
 
+RACE = 0.35
+"""The share of the budget that the race may take."""
+
 
 @dataclasses.dataclass(frozen=True)
 class FitPlan:
@@ -26,22 +32,33 @@ class FitPlan:
 
     ```python
     plan = ss.plan_fit(problem, budget="1m")
-    print(plan.words, plan.config.horizon, plan.survey.smoothness)
+    print(plan.words, plan.config.horizon, plan.choice.entries)
     learned = ss.learn(plan.config, plan.experiment)
     ```
     """
 
-    survey: Survey
-    """What was found on a few instances of the prior set."""
     config: Config
     """Every number of the run."""
     experiment: Experiment
     """The problem with the rule that was picked for it, and its opponents."""
-    words: str
-    """The rule that was picked, in words."""
+    choice: Choice
+    """The rule that was chosen, and the race that decided it."""
+    survey: Survey | None
+    """What was found on a few instances of the prior set; none for a run that had begun."""
+
+    @property
+    def words(self) -> str:
+        """The rule that was chosen, in words."""
+        return self.choice.words
 
 
-def plan_fit(problem: Problem, budget: str | float = "2m", seed: int = 0) -> FitPlan:
+def plan_fit(
+    problem: Problem,
+    budget: str | float = "2m",
+    seed: int = 0,
+    accuracy: float = 1e-6,
+    use: Use = "both",
+) -> FitPlan:
     """Survey a problem, and say how `fit` would learn a solver for it.
 
     **Arguments:**
@@ -49,6 +66,7 @@ def plan_fit(problem: Problem, budget: str | float = "2m", seed: int = 0) -> Fit
     - `problem`: a `Problem`, for example from `surestep.make_problem`.
     - `budget`: a time like `"90s"`, `"10m"` or `"1h"`, or a number of seconds.
     - `seed`: decides data sets, training and sampling.
+    - `accuracy`, `use`: as for `fit`.
 
     **Returns:** a `FitPlan`. `surestep.learn(plan.config, plan.experiment)` carries it out.
 
@@ -63,13 +81,16 @@ def plan_fit(problem: Problem, budget: str | float = "2m", seed: int = 0) -> Fit
     learned = ss.learn(config, plan.experiment)
     ```
     """
-    return _planned(problem, seconds(budget), seed, None)
+    wanted = OwnSettings(accuracy=accuracy, use=use, budget=seconds(budget))
+    return _planned(problem, wanted, seed, None, Silence())
 
 
 def fit(
     problem: Problem,
     budget: str | float = "2m",
     seed: int = 0,
+    accuracy: float = 1e-6,
+    use: Use = "both",
     out: str | Path | None = None,
     report: Reporter | None = None,
     **changes: Any,
@@ -81,6 +102,9 @@ def fit(
     - `problem`: a `Problem`, for example from `surestep.make_problem`.
     - `budget`: a time like `"90s"`, `"10m"` or `"1h"`, or a number of seconds.
     - `seed`: decides data sets, training and sampling.
+    - `accuracy`: how close a solve should come: the share of what there is to gain that may be
+      left on nine of ten instances. Candidates are compared by the time that takes.
+    - `use`: `"single"` for solves one at a time, `"batch"` for many at once, or `"both"`.
     - `out`: a folder for the run. It gets all that `surestep run` leaves, the report included, and
       the same call goes on with a run that was interrupted.
     - `report`: where progress is told; by default nowhere.
@@ -100,12 +124,11 @@ def fit(
     learned.save("solver.safetensors")
     ```
     """
-    report, allowed = report or Silence(), seconds(budget)
+    report = report or Silence()
     folder = None if out is None else RunFolder(Path(out))
-    plan = _planned(problem, allowed, seed, folder, **changes)
-    report.say(f"learning: {plan.words}")
-    if warning := too_short(plan.config, allowed):
-        report.say(warning)
+    wanted = OwnSettings(accuracy=accuracy, use=use, budget=seconds(budget))
+    plan = _planned(problem, wanted, seed, folder, report, **changes)
+    report.say(f"chosen: {plan.words}")
     learned = learn(plan.config, plan.experiment, folder, report)
     if folder is not None:
         write_report(learned, folder)
@@ -113,14 +136,35 @@ def fit(
 
 
 def _planned(
-    problem: Problem, budget: float, seed: int, folder: RunFolder | None, **changes: Any
+    problem: Problem,
+    wanted: OwnSettings,
+    seed: int,
+    folder: RunFolder | None,
+    report: Reporter,
+    **changes: Any,
 ) -> FitPlan:
-    found = survey_checked(problem, seed)
     config = _begun(folder, name_of(problem), seed)
-    config = config or configure(problem, found, name_of(problem), budget, seed)
+    if config is None or folder is None:
+        found, config, choice = decided(problem, name_of(problem), wanted, seed, report)
+        if folder is not None:
+            write_choice(folder.path / CHOICE, choice)
+    else:
+        found, choice = None, read_choice(folder.path / CHOICE, problem)
     config = dataclasses.replace(config, **changes)
-    experiment = experiment_for(problem, found, config.guard, config.problem.accuracies)
-    return FitPlan(found, config, experiment, pick(problem, found, config.guard).words)
+    experiment = experiment_for(problem, choice, found, config.problem.accuracies)
+    return FitPlan(config, experiment, choice, found)
+
+
+def decided(
+    problem: Problem, name: str, wanted: OwnSettings, seed: int, report: Reporter
+) -> tuple[Survey, Config, Choice]:
+    """Survey a problem, hold the race, and find the numbers of a run."""
+    wanted.validate()
+    report.say(f"{name}: solving a few instances to see what suits them")
+    found = survey_checked(problem, seed)
+    choice = choose(problem, found, seed, wanted.accuracy, wanted.use, RACE * wanted.budget, report)
+    config = configure(problem, found, choice, name, wanted.budget, seed, wanted)
+    return found, config, choice
 
 
 def _begun(folder: RunFolder | None, name: str, seed: int) -> Config | None:

@@ -4,10 +4,14 @@ import dataclasses
 import functools
 from pathlib import Path
 
-from surestep.auto.choice import experiment_for
-from surestep.auto.configure import Config, configure, survey_checked, surveyed
+from surestep.auto.choice import Choice, experiment_for
+from surestep.auto.choice_file import NAME as CHOICE
+from surestep.auto.choice_file import read_choice
+from surestep.auto.configure import Config, OwnSettings
 from surestep.auto.files import absolute, open_file, title
+from surestep.auto.fit import decided
 from surestep.base.errors import ConfigurationError
+from surestep.base.progress import Reporter
 from surestep.problem import Problem
 from surestep.train import Experiment
 
@@ -31,14 +35,13 @@ def runnable_problem(file: str) -> Problem:
     return problem
 
 
-def configure_file(spec: str, budget: float, seed: int) -> Config:
-    """Numbers for the problem in a file."""
+def configure_file(
+    spec: str, wanted: OwnSettings, seed: int, report: Reporter
+) -> tuple[Config, Choice]:
+    """Numbers and a rule for the problem in a file."""
     file = absolute(spec)
-    problem = runnable_problem(file)
-    found = survey_checked(problem, seed)
-    config = configure(problem, found, title(spec), budget, seed)
-    settings = dataclasses.replace(config.problem, file=file)
-    return dataclasses.replace(config, problem=settings)
+    wanted = dataclasses.replace(wanted, file=file)
+    return decided(runnable_problem(file), title(spec), wanted, seed, report)[1:]
 
 
 def problem_in(spec: str) -> Problem:
@@ -47,15 +50,22 @@ def problem_in(spec: str) -> Problem:
     return found.problem if isinstance(found, Experiment) else found
 
 
-def build(config: Config, named: str) -> Experiment:
-    """The experiment of a configuration, with the problem in the file that the user has named."""
+def build(config: Config, named: str, folder: Path | None) -> Experiment:
+    """The experiment of a configuration, with the problem in the file that the user has named.
+
+    The rule that was chosen lies in the run's folder.
+    """
     if not named:
         raise no_code(config, "--problem {file}")
     # Which of the file's names is meant is no code, and can be taken from the run.
     name = config.problem.file.rpartition(":")[2]
     problem = runnable_problem(absolute(named if ":" in named or not name else f"{named}:{name}"))
-    found = surveyed(problem, config.sizes.prior, config.seed)
-    return experiment_for(problem, found, config.guard, config.problem.accuracies)
+    if folder is None:
+        raise ConfigurationError(
+            "which rule was chosen for a problem of your own is kept in its run's folder: name one"
+        )
+    choice = read_choice(folder / CHOICE, problem)
+    return experiment_for(problem, choice, None, config.problem.accuracies)
 
 
 def no_code(config: Config, instead: str) -> ConfigurationError:

@@ -99,11 +99,13 @@ def trusted_solver(composite: bool, smoothness: float) -> tuple[Rule, int]:
     return rule, _PATIENCE[composite]
 
 
-def solve_minima(problem: Problem, found: Survey, thetas: Theta) -> np.ndarray:
+def solve_minima(
+    problem: Problem, smoothness: float, found: Survey | None, thetas: Theta
+) -> np.ndarray:
     """The losses that the trusted solver ends with; those of the survey are known already."""
-    if fingerprint(thetas) == found.sha256:
+    if found is not None and fingerprint(thetas) == found.sha256:
         return found.minima
-    return _solve(problem, found.smoothness, thetas)[1]
+    return _solve(problem, smoothness, thetas)[1]
 
 
 def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:

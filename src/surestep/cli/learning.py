@@ -20,11 +20,11 @@ def learn_and_report(
     config.validate()
     report = reporter()
     report.say(f"{config.name}, preset {config.preset}, seed {config.seed}, in {folder.path}")
-    experiment = registry.build(config, own_file)
+    experiment = registry.build(config, own_file, folder)
     if leader is not None:
         # All processes go at the pace of this one.
         config = settled(config, experiment, folder, report)
-        leader.introduce(subject_of(config, own_file=own_file))
+        leader.introduce(subject_of(config, own_file=own_file, folder=folder))
     learned = learn(config, experiment, folder, report, leader)
     pictures = registry.draw(config, experiment, learned, folder.figures)
     paths = write_report(learned, folder, pictures) | {"solver": folder.solver_path}

@@ -27,7 +27,7 @@ def report_again(given: Arguments) -> None:
     run = RunFolder(given.folder)
     config = registry.read_config(run)
     require_finished(run)
-    experiment = registry.build(config, given.problem)
+    experiment = registry.build(config, given.problem, run)
     with run.locked():
         learned = read_learned(config, experiment, run)
         pictures = registry.draw(config, experiment, learned, run.figures)

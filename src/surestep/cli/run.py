@@ -6,7 +6,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from surestep.auto.configure import seconds, too_short
+from surestep.auto.arena import Use
+from surestep.auto.choice_file import NAME as CHOICE
+from surestep.auto.choice_file import write_choice
+from surestep.auto.configure import OwnSettings, seconds
 from surestep.auto.files import absolute, is_file, title
 from surestep.auto.from_file import configure_file
 from surestep.base.errors import ConfigurationError
@@ -41,6 +44,10 @@ class FileArguments:
     """How long training may take, like 90s, 2m or 1h."""
     seed: int = 0
     """Of data, training and samples."""
+    accuracy: float = 1e-6
+    """How close a solve should come: the share of what there is to gain that may be left."""
+    use: Use = "both"
+    """Whether the solver is for single instances, for batches, or for both."""
 
 
 def main(words: list[str]) -> int:
@@ -85,10 +92,10 @@ def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | No
                 f"{folder.path} holds a run of another problem or seed: choose another --out"
             )
     else:
-        reporter().say(f"{title(spec)}: solving a few instances to see what suits them")
-        config = configure_file(spec, budget, given.seed)
-        if warning := too_short(config, budget):
-            reporter().say(f"{title(spec)}: {warning}")
+        wanted = OwnSettings(accuracy=given.accuracy, use=given.use, budget=budget)
+        config, choice = configure_file(spec, wanted, given.seed, reporter())
+        reporter().say(f"chosen: {choice.words}")
+        write_choice(folder.path / CHOICE, choice)
     learn_and_report(overridden(config, settings), folder, spec, leader)
 
 

@@ -32,4 +32,4 @@ def open_run(folder: Path, own_file: str) -> tuple[RunFolder, RunConfig[Any], Ex
     """A run's folder, its configuration, and the experiment that this describes."""
     run = RunFolder(folder)
     config = registry.read_config(run)
-    return run, config, registry.build(config, own_file)
+    return run, config, registry.build(config, own_file, run)

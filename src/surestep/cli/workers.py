@@ -1,15 +1,19 @@
 """What each of several processes does in a run: the first leads, the others roll out for it."""
 
+import base64
 import contextlib
 import itertools
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 
+from surestep.auto.choice_file import NAME as CHOICE
 from surestep.base.errors import HostError, SurestepError
 from surestep.certify import choose_opponents
 from surestep.paper import registry
@@ -26,21 +30,31 @@ from surestep.run.distributed import (
     unpack_job,
 )
 from surestep.storage.records import to_plain
+from surestep.storage.run_folder import RunFolder
+from surestep.train import Experiment
 
 Explain = Callable[[BaseException], int]
 """Tells the user of an error, and says which exit code it means."""
 
 
 def subject_of(
-    config: Any, instances: str | None = None, size: int = 0, own_file: str = ""
+    config: Any,
+    instances: str | None = None,
+    size: int = 0,
+    own_file: str = "",
+    folder: RunFolder | None = None,
 ) -> dict[str, Any]:
     """What workers must know of a run: its configuration, and what is certified on.
 
     Without `instances` that is the run's own train set, with them what `surestep certify` takes.
     `own_file` is what the user of process 0 has named; all processes are given the same command.
+    The rule that was chosen for such a file goes along.
     """
-    plain = to_plain(config)
-    return {"config": plain, "instances": instances, "size": size, "own_file": own_file}
+    plain, choice = to_plain(config), ""
+    if own_file and folder is not None:
+        choice = base64.b64encode((folder.path / CHOICE).read_bytes()).decode()
+    about = {"instances": instances, "size": size, "own_file": own_file, "choice": choice}
+    return {"config": plain} | about
 
 
 class Workbench:
@@ -55,7 +69,7 @@ class Workbench:
                 "processes of a run are given the same command"
             )
         config = registry.config_of(subject["config"], "the configuration of process 0")
-        experiment = registry.build(config, own_file)
+        experiment = _experiment(config, own_file, subject["choice"])
         self.task = config.task(experiment)
         self.rule = experiment.rule(config.seed)
         self.opponents = choose_opponents(config.certify, experiment)
@@ -75,6 +89,14 @@ class Workbench:
                 "run need the same files, the same versions and the same kind of machine"
             )
         return work
+
+
+def _experiment(config: Any, own_file: str, choice: str) -> Experiment:
+    if not choice:
+        return registry.build(config, own_file)
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / CHOICE).write_bytes(base64.b64decode(choice))
+        return registry.build(config, own_file, RunFolder(Path(place)))
 
 
 def together(

@@ -7,10 +7,8 @@ measured with the problem's own loss.
 """
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax
@@ -20,9 +18,10 @@ from jaxtyping import Float, Int
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.progress import Reporter, Silence
-from surestep.problem import Problem, TestSet, instance, reached, working_precision
-from surestep.rollout.batched import reach_each, rollouts
-from surestep.rollout.loop import Measure, Reached, Status, reach
+from surestep.problem import TestSet, Theta, instance, reached, working_precision
+from surestep.rollout.batched import rollouts
+from surestep.rollout.loop import Measure, Rollout, Status
+from surestep.rollout.program import Program
 from surestep.rules.base import Rule, require_fit
 from surestep.storage.run_folder import axes
 from surestep.train import Accuracies, External, SuccessEstimate, Task
@@ -138,7 +137,7 @@ def evaluate(
     targets = accuracies.targets(references)
     few = _first(data, settings.timed)
     per_solver: list[dict[str, np.ndarray]] = []
-    steps = len(solvers) * (1 + len(accuracies.values)) + len(external)
+    steps = 3 * len(solvers) + len(external)
     with working_precision(task.problem), report.stage("evaluate", steps, "runs") as bar:
         for name, solver in solvers.items():
             shown = rollouts(
@@ -150,10 +149,11 @@ def evaluate(
                 tuple(measures.values()),
             )
             bar.advance(1, name)
-            timed = []
-            for accuracy, wanted in zip(accuracies.values, targets, strict=True):
-                timed.append(_timed(solver, task, few, wanted[: few.size], settings.limit))
-                bar.advance(1, f"{name} to {accuracy:g}")
+            program = Program.of(solver, task.problem, few.size)
+            reached_few = _brought(
+                solver, task, program, few, shown, targets[:, : few.size], settings.limit
+            )
+            bar.advance(1, f"{name} to {accuracies.values[-1]:g}")
             watched = [np.asarray(one, np.float64) for one in shown.measures]
             per_solver.append(
                 {
@@ -161,8 +161,10 @@ def evaluate(
                     "gradients": np.asarray(shown.gradients),
                     "measures": np.array(watched).reshape(len(watched), *shown.losses.shape),
                 }
-                | {key: np.stack([one[key] for one in timed]) for key in timed[0]}
+                | reached_few
+                | _timed(program, few, reached_few["reach_iterations"])
             )
+            bar.advance(1, f"{name}, timed")
         ends = np.full((2, len(external), len(accuracies.values), few.size), np.nan)
         for e, (name, outsider) in enumerate(external.items()):
             ends[:, e] = _timed_outside(outsider, task, few, references, targets)
@@ -194,34 +196,82 @@ def _first(data: TestSet, number: int) -> TestSet:
     return TestSet(instance(data.thetas, jnp.arange(number)))
 
 
-def _timed(
-    rule: Rule, task: Task, data: TestSet, wanted: Float[np.ndarray, " instance"], limit: int
+def _brought(
+    rule: Rule,
+    task: Task,
+    program: Program,
+    data: TestSet,
+    shown: Rollout,
+    targets: Float[np.ndarray, "accuracy instance"],
+    limit: int,
 ) -> dict[str, np.ndarray]:
-    """Bring every instance to its target, first one by one, then as a batch."""
-    targets = jnp.asarray(wanted, jnp.result_type(float))
-    arrays, rest = _split((rule, task.problem))
-    reach_one = _reach_one(rest, limit)
-    thetas = [instance(data.thetas, i) for i in range(data.size)]
-    jax.block_until_ready(reach_one(arrays, thetas[0], targets[0]))
-    seconds, ends = [], []
-    for theta, target in zip(thetas, targets, strict=True):
-        began = time.perf_counter()
-        end = jax.block_until_ready(reach_one(arrays, theta, target))
-        seconds.append(time.perf_counter() - began)
-        ends.append(end)
-    batch = (rule, task.problem, data.thetas, targets, limit, task.block)
-    # A target that the start meets compiles the same program and takes no time.
-    jax.block_until_ready(reach_each(*batch[:3], jnp.full_like(targets, jnp.inf), *batch[4:]))
-    began = time.perf_counter()
-    jax.block_until_ready(reach_each(*batch))
-    together = time.perf_counter() - began
+    """How many iterations every instance takes to its targets, and how many gradients."""
+    longest = _iterations_needed(program, data, targets, limit)
+    if longest >= shown.losses.shape[1]:
+        shown = rollouts(rule, task.problem, data.thetas, longest, task.block)
+    losses = np.asarray(shown.losses, np.float64)[: data.size]
+    gradients = np.asarray(shown.gradients)[: data.size]
+    below = losses[None] < targets[:, :, None]
+    solved = below.any(axis=2)
+    needed = np.where(solved, below.argmax(axis=2), losses.shape[1] - 1)
+    failed = np.where(np.isfinite(losses[:, -1]), Status.LIMIT, Status.DIVERGED)
+    rows = np.arange(data.size)
     return {
-        "reach_iterations": np.array([end.iterations for end in ends]),
-        "reach_gradients": np.array([end.gradients for end in ends]),
-        "reach_status": np.array([end.status for end in ends]),
-        "seconds": np.array(seconds),
-        "seconds_batch": np.array(together),
+        "reach_iterations": needed,
+        "reach_gradients": gradients[rows, needed],
+        "reach_status": np.where(solved, Status.REACHED, failed),
     }
+
+
+def _iterations_needed(
+    program: Program, data: TestSet, targets: Float[np.ndarray, "accuracy instance"], limit: int
+) -> int:
+    """About how many iterations all instances need to all targets, at most the limit.
+
+    A solver that has brought no further instance to a target while its iterations were doubled
+    three times is given up.
+    """
+    number, shares = 1, [0.0]
+    while number < limit:
+        losses = program.solve(data.thetas, number, None).loss
+        shares.append(float(np.mean(losses < targets)))
+        if shares[-1] == 1.0 or (number > 100 and shares[-1] <= shares[-4]):
+            return number
+        number = min(2 * number, limit)
+    return limit
+
+
+def _timed(
+    program: Program, data: TestSet, needed: Int[np.ndarray, "accuracy instance"]
+) -> dict[str, np.ndarray]:
+    """How long so many iterations take, unwatched.
+
+    First one by one, each instance with as many iterations as it needs; then all as one batch,
+    with as many as nine of ten of them need.
+    """
+    seconds, together = np.zeros(needed.shape), np.zeros(len(needed))
+    single = [instance(data.thetas, slice(i, i + 1)) for i in range(data.size)]
+    program.solve(single[0], 1, None)  # compiles
+    most = np.quantile(needed, 0.9, axis=1, method="inverted_cdf")
+    for a in range(len(needed)):
+        for i, theta in enumerate(single):
+            seconds[a, i] = _seconds(program, theta, int(needed[a, i]))
+        together[a] = _seconds(program, data.thetas, int(most[a]))
+    return {"seconds": seconds, "seconds_batch": together}
+
+
+def _seconds(program: Program, thetas: Theta, iterations: int) -> float:
+    """Seconds of a call; of a short one the faster of two, because machines are busy."""
+    took = [_one_call(program, thetas, iterations)]
+    if took[0] < 0.05:
+        took.append(_one_call(program, thetas, iterations))
+    return min(took)
+
+
+def _one_call(program: Program, thetas: Theta, iterations: int) -> float:
+    began = time.perf_counter()
+    program.solve(thetas, iterations, None)
+    return time.perf_counter() - began
 
 
 def _timed_outside(
@@ -244,32 +294,3 @@ def _timed_outside(
             seconds = time.perf_counter() - began
             found[:, a, i] = float(loss(jax.tree.map(jnp.asarray, point), theta)), seconds
     return found
-
-
-def _split(tree: Any) -> tuple[list[Any], tuple[Any, tuple[Any, ...]]]:
-    """A pytree's arrays, and the rest of it as something hashable."""
-    leaves, structure = jax.tree.flatten(tree)
-    arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
-    return arrays, (structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
-
-
-@functools.lru_cache(maxsize=64)
-def _reach_one(rest: Any, limit: int) -> Callable[[list[Any], Any, Any], Reached]:
-    """The program that solves one instance, for rules and problems that differ in arrays alone.
-
-    Plain jit on plain arrays, made once: its dispatch takes microseconds, which matters next to a
-    solve of a fraction of a millisecond.
-    """
-    structure, static = rest
-
-    @jax.jit
-    def solve(arrays: list[Any], theta: Any, accuracy: Any) -> Reached:
-        leaves = [s if a is None else a for a, s in zip(arrays, static, strict=True)]
-        rule, problem = _typed(jax.tree.unflatten(structure, leaves))
-        return reach(rule, problem, theta, accuracy, limit)
-
-    return solve
-
-
-def _typed(pair: Any) -> tuple[Rule, Problem]:
-    return pair

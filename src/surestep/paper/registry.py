@@ -96,7 +96,9 @@ def summary(name: str) -> str:
     return _module(name).SUMMARY
 
 
-def build(config: RunConfig[Any], own_file: str = "") -> Experiment:
+def build(
+    config: RunConfig[Any], own_file: str = "", folder: RunFolder | None = None
+) -> Experiment:
     """The experiment that a configuration describes.
 
     **Arguments:**
@@ -104,6 +106,7 @@ def build(config: RunConfig[Any], own_file: str = "") -> Experiment:
     - `config`: the configuration.
     - `own_file`: the file of a problem of one's own, like `my_problem.py:problem`. Its code is run
       only if the user names it: a configuration comes from a folder, which may be a stranger's.
+    - `folder`: the run's folder; it holds the rule that was chosen for a problem of one's own.
 
     **Returns:** the problem with its rule, its teacher and its opponents.
 
@@ -118,7 +121,7 @@ def build(config: RunConfig[Any], own_file: str = "") -> Experiment:
     ```
     """
     if isinstance(config.problem, OwnSettings):
-        return from_file.build(config, own_file)
+        return from_file.build(config, own_file, None if folder is None else folder.path)
     return _module(config.name).build(config)
 
 

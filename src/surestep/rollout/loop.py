@@ -153,6 +153,52 @@ def rollout(
 ) -> Rollout:
     """A fixed number of iterations on one instance, every loss (and measure) kept."""
     rule = rule.prepare()
+    if isinstance(rule, Checked):
+        return _checked_rollout(rule, problem, theta, iterations, measures)
+    return _rollout(rule, problem, theta, begin(rule, problem, theta), iterations, measures)[0]
+
+
+def _checked_rollout(
+    rule: Checked, problem: Problem, theta: Theta, iterations: int, measures: tuple[Measure, ...]
+) -> Rollout:
+    """The rule's iterations, its check, then the fallback's: what `Checked.step` does, in order."""
+    first = begin(rule.rule, problem, theta)
+    before = min(iterations, rule.at - 1)
+    shown, progress = _rollout(rule.rule, problem, theta, first, before, measures)
+    if iterations < rule.at:
+        return shown
+    oracle = Oracle(problem, theta)
+    # A rollout that has diverged goes on from where it was last finite, and fails the check.
+    state = rule.rule.step(oracle, progress.state)
+    end = rule.finish(oracle, state, ~progress.diverged)
+    later = Oracle(problem, theta)
+    kept = Progress(
+        rule.fallback.init(later, end[0]),
+        end[1],
+        progress.evaluations.plus(oracle),
+        ~jnp.isfinite(end[1]),
+    )
+    tail, _ = _rollout(rule.fallback, problem, theta, kept, iterations - rule.at, measures)
+    return Rollout(
+        losses=jnp.concatenate([shown.losses, tail.losses]),
+        gradients=jnp.concatenate([shown.gradients, tail.gradients]),
+        x=tail.x,
+        status=tail.status,
+        measures=tuple(
+            jnp.concatenate(pair) for pair in zip(shown.measures, tail.measures, strict=True)
+        ),
+    )
+
+
+def _rollout(
+    rule: Rule,
+    problem: Problem,
+    theta: Theta,
+    first: Progress,
+    iterations: int,
+    measures: tuple[Measure, ...],
+) -> tuple[Rollout, Progress]:
+    """So many iterations from somewhere, every loss kept, the first one too."""
     unravel = ravel_pytree(problem.start(theta))[1]
 
     def seen(progress: Progress) -> tuple[Scalar, Array, tuple[Scalar, ...]]:
@@ -163,18 +209,18 @@ def rollout(
         progress = advance(rule, problem, theta, progress)
         return progress, seen(progress)
 
-    first = begin(rule, problem, theta)
     last, later = jax.lax.scan(body, first, None, length=iterations)
     losses, gradients, found = jax.tree.map(
         lambda start, rest: jnp.concatenate([start[None], rest]), seen(first), later
     )
-    return Rollout(
+    shown = Rollout(
         losses=losses,
         gradients=gradients,
         x=last.state.x,
         status=jnp.where(last.diverged, Status.DIVERGED, Status.FINISHED),
         measures=found,
     )
+    return shown, last
 
 
 class Underway(eqx.Module):

@@ -88,7 +88,7 @@ def learn(
             f"the problem {config.name} has no solver for them"
         )
     config.goal.require_fit(experiment.problem)
-    if not (experiment.problem.nonnegative or config.training.distances):
+    if config.locate.steps and not (experiment.problem.nonnegative or config.training.distances):
         raise ConfigurationError(
             "losses that may be negative are trained on by their distances from the minima of the "
             "prior set's instances: set training.distances"

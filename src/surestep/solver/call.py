@@ -12,8 +12,8 @@ from surestep.base.errors import ConfigurationError
 from surestep.problem import Point, Problem, Theta
 from surestep.rollout.batched import Draws, begin_each, continue_each, points_of
 from surestep.rollout.loop import Status, Underway
+from surestep.rollout.program import Solved
 from surestep.rules.base import Rule
-from surestep.solver.program import Solved
 
 Callback = Callable[[int, np.ndarray, Point], bool | None]
 """Given the iterations made so far, the losses and the points; True asks to stop."""

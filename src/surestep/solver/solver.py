@@ -26,6 +26,7 @@ from surestep.problem import (
 )
 from surestep.problem.draw import draw
 from surestep.rollout.batched import BLOCK, begin_each
+from surestep.rollout.program import Program
 from surestep.rules.base import Rule, require_fit
 from surestep.solver.call import Call, Callback, checked_steps, statuses
 from surestep.solver.coverage import Guarantee, feed
@@ -34,7 +35,6 @@ from surestep.solver.file import Stored, read_solver, write_solver
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Policy, checked_policy, drawn
 from surestep.solver.posterior import Posterior
-from surestep.solver.program import Program
 from surestep.solver.signature import PROBES
 from surestep.solver.solution import Coverage, Solution
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from surestep.base.errors import ConfigurationError, InfeasibleError
 from surestep.base.progress import Reporter, Silence
 from surestep.problem import PriorSet, ValidationSet, working_precision
-from surestep.rules.base import Rule, with_hyper
+from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
 from surestep.storage.run_folder import axes
 from surestep.train.checked import CheckedTraining, counts_of
@@ -52,7 +52,9 @@ class LocateSettings:
 
     def validate(self, horizon: int) -> None:
         """Refuse sizes that cannot work."""
-        for name in ("steps", "halve_every", "check_every", "chunk"):
+        if self.steps < 0:
+            raise ConfigurationError("locate.steps must not be negative")
+        for name in ("halve_every", "check_every", "chunk"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"locate.{name} must be at least 1")
         if not self.learning_rate > 0:
@@ -121,6 +123,8 @@ def locate(
     """Train a rule from its own hyper on; raise `InfeasibleError` if it never gets inside."""
     settings.validate(task.horizon)
     checkpoint, report = checkpoint or NoCheckpoint(), report or Silence()
+    if settings.steps == 0:
+        return _as_it_is(task, rule, validation_set, seed)
     training = CheckedTraining("locate", task, rule, prior_set, validation_set, seed)
     ends, checks = _chunk_ends(settings), _check_ends(settings)
     with working_precision(task.problem):
@@ -143,6 +147,17 @@ def locate(
                 bar.advance(end - done, _note(task, objective, estimate))
                 done = end
         return _finish(learning, training, settings)
+
+
+def _as_it_is(task: Task, rule: Rule, validation_set: ValidationSet, seed: int) -> Located:
+    """A rule that was trained before, or has nothing to learn: it is only checked."""
+    estimate = task.success(rule, validation_set, seed, "locate", 0)
+    if not estimate.inside:
+        raise InfeasibleError(
+            f"the rule reaches the goal with another probability than is asked for: {estimate}. "
+            "Set a goal that is easier to reach (goal), or give more time"
+        )
+    return Located(np.asarray(hyper_of(rule)), np.zeros(0), 0, estimate, [estimate])
 
 
 def _advance(

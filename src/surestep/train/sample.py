@@ -42,6 +42,8 @@ class SampleSettings:
     """Langevin step sizes."""
     length: int = 1
     """Iterations in each piece of a trajectory that is differentiated."""
+    gradients: bool = True
+    """Whether moves follow the training loss downhill; if not, they are noise alone."""
     keep_start: bool = True
     """Whether the located rule itself is the first sample, if it meets the constraint."""
     most_proposals: int = 20
@@ -120,7 +122,8 @@ class _Walker(eqx.Module):
     """A position of the chain: a hyper, and the trajectory its gradients come from."""
 
     hyper: Float[Array, " d"]
-    trajectory: Trajectory
+    trajectory: Trajectory | None
+    """None where there are no gradients."""
 
 
 class _Sampling(eqx.Module):
@@ -173,7 +176,9 @@ def _begin(training: CheckedTraining, settings: SampleSettings) -> _Sampling:
     rule, prior_set = training.rule, training.prior_set
     hyper = hyper_of(rule)
     zero = jnp.zeros((), jnp.int32)
-    first = _started(rule, training.task.problem, prior_set.thetas, training.key("first"))
+    first = None
+    if settings.gradients:
+        first = _started(rule, training.task.problem, prior_set.thetas, training.key("first"))
     estimate = training.success(hyper, "start")
     sampling = _Sampling(
         walker=_Walker(hyper, first),
@@ -278,6 +283,9 @@ def _propose(
     horizon: int,
 ) -> _Walker:
     key_noise, *keys = jax.random.split(key, 3)
+    if walker.trajectory is None:
+        still = jnp.zeros_like(walker.hyper)
+        return _Walker(langevin_move(key_noise, walker.hyper, still, step_size), None)
     piece = differentiate_piece(
         rule, problem, material, walker.hyper, walker.trajectory, settings.length
     )

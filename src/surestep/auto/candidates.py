@@ -1,0 +1,122 @@
+"""Candidates: what could solve a problem, from cheap to rich, told by what the survey has found.
+
+Every candidate begins as a classical method that was given what the family's instances have in
+common. What training adds to it is found out later, and by the clock.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import numpy as np
+
+from surestep.auto.survey import Survey, quasi_newton_in
+from surestep.problem import Problem, working_precision
+from surestep.problem.structure import Structure
+from surestep.rules import (
+    LBFGS,
+    FistaWithRestart,
+    Fixed,
+    LearnedFista,
+    Newton,
+    Predicted,
+    SharedADMM,
+)
+from surestep.rules.base import Rule, with_hyper
+
+_NEWTON, _CHORD = 128, 400
+"""The largest dimensions in which Hessians of single instances are inverted: in every iteration,
+and once."""
+_DENSE = 1500
+"""The largest dimension in which one matrix is inverted for all instances."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A rule that could be handed out, without its check."""
+
+    name: str
+    rule: Rule
+    classical: bool = False
+    """Whether it knows nothing of the family but step sizes: an opponent for others."""
+    trainable: bool = False
+    variants: tuple[np.ndarray, ...] = ()
+    """Other hypers to try, for a rule whose numbers are tuned and not trained."""
+
+
+def candidates(problem: Problem, found: Survey, structure: Structure) -> list[Candidate]:
+    """All that could solve the problem, the simplest first."""
+    with working_precision(problem):
+        return list(_composite(found, structure) if found.composite else _smooth(problem, found))
+
+
+def _accelerated(found: Survey, name: str) -> Iterator[Candidate]:
+    step = jnp.asarray(1 / found.smoothness)
+    # Curvature was looked at in a few points only, and is less along most of the way.
+    tuned = tuple(np.atleast_1d(factor / found.smoothness) for factor in (1.25, 1.6, 2.2, 3.0, 0.7))
+    yield Candidate(name, FistaWithRestart(step), True, variants=tuned)
+
+
+def _composite(found: Survey, structure: Structure) -> Iterator[Candidate]:
+    yield from _accelerated(found, "FISTA with restart")
+    if structure.shared_hessian is not None and structure.convex and found.dimension <= _DENSE:
+        hessian = jnp.asarray(structure.shared_hessian)
+        sizes = np.linalg.eigvalsh(structure.shared_hessian)
+        largest = float(sizes[-1])
+        rule = SharedADMM.of(hessian, 0.1 * largest)
+        grid = [
+            np.array([np.log(share * largest), relaxation])
+            for share in np.geomspace(1e-4, 1.0, 13)
+            for relaxation in (1.6, 1.9)
+        ]
+        name = "ADMM, factored once"
+        yield Candidate(name, rule, True, trainable=True, variants=tuple(grid))
+    base = FistaWithRestart(1 / found.smoothness)
+    yield Candidate("FISTA, learned schedule", LearnedFista.around(base), trainable=True)
+
+
+def _smooth(problem: Problem, found: Survey) -> Iterator[Candidate]:
+    yield from _accelerated(found, "accelerated gradients")
+    yield Candidate("L-BFGS", LBFGS(), True)
+    root = jnp.asarray(found.root, problem.precision)
+    reach = 10 * found.unit * found.dimension**0.5
+    for memory in (3, 10):
+        rule = dataclasses.replace(quasi_newton_in(root, found.shape, reach), memory_size=memory)
+        name = f"quasi-Newton in a shared metric, {memory} pairs"
+        yield Candidate(name, rule, trainable=True)
+    if found.dimension <= _NEWTON:
+        yield Candidate("Newton", Newton(), True)
+    if found.dimension <= _CHORD:
+        yield Candidate("chord, a Hessian an instance", Newton(anew=False), True)
+
+
+def started(candidate: Candidate, problem: Problem, found: Survey) -> Candidate:
+    """The same from the start that the survey predicts."""
+    with working_precision(problem):
+        rule = Predicted(
+            candidate.rule,
+            jnp.asarray(found.bias, problem.precision),
+            jnp.asarray(found.weights, problem.precision),
+            jnp.asarray(found.exponents, jnp.int32),
+            found.unit,
+            1 / found.smoothness,
+        )
+    words = "predicted start" if found.exponents.size else "learned start"
+    return Candidate(f"{candidate.name}, {words}", rule, trainable=candidate.trainable)
+
+
+def tuned(candidate: Candidate, hyper: np.ndarray) -> Candidate:
+    """The same with other numbers."""
+    return dataclasses.replace(candidate, rule=with_hyper(candidate.rule, jnp.asarray(hyper)))
+
+
+def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
+    """A splitting method with a penalty for each coordinate, where the proximal map allows it."""
+    rule = candidate.rule
+    if not (isinstance(rule, SharedADMM) and structure.penalty_separable):
+        return candidate
+    wide = jnp.broadcast_to(rule.log_penalty, (structure.dimension,))
+    return dataclasses.replace(candidate, rule=dataclasses.replace(rule, log_penalty=wide))
+
+
+__all__ = ["Candidate", "Fixed", "candidates", "per_coordinate", "started", "tuned"]

@@ -1,0 +1,238 @@
+"""The race: candidates are tuned, trained and compared by the clock, within a share of the budget.
+
+Successive halving: all are timed in a batch, the better ones alone, the best of those that can be
+trained are trained. Ties go to the simpler.
+"""
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Scalar
+
+from surestep.auto.arena import Arena, Entry, Use
+from surestep.auto.candidates import Candidate, candidates, per_coordinate, started, tuned
+from surestep.auto.survey import Survey
+from surestep.base.progress import Reporter
+from surestep.problem import Problem, Theta, working_precision
+from surestep.problem.structure import Structure
+from surestep.rollout.loop import begin, unrolled
+from surestep.rollout.program import Program
+from surestep.rules.base import Rule, hyper_of, with_hyper
+
+_TIE = 1.05  # what a richer candidate must be faster by
+_BATCH, _DEEPEST = 16, 40  # instances of a training step, and iterations that are unrolled
+_STEPS = 20  # training steps of one compiled call
+_RATE, _SMALL_RATE = 2e-2, 3e-4  # for a few numbers, and for matrices
+
+
+@dataclasses.dataclass(frozen=True)
+class Racer:
+    """A candidate with what is known of it."""
+
+    candidate: Candidate
+    program: Program
+    entry: Entry
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+    """How it ended."""
+
+    winner: Racer
+    untrained: Racer
+    """The best that was not trained."""
+    opponent: Racer
+    """The best classical one, that knows step sizes alone."""
+    entries: tuple[Entry, ...]
+    """All that took part, the best first."""
+
+
+def hold_race(
+    arena: Arena,
+    found: Survey,
+    structure: Structure,
+    use: Use,
+    seconds: float,
+    report: Reporter,
+) -> Race:
+    """Time all candidates, train the best of those that can be, and time them again."""
+    problem, began = arena.problem, time.monotonic()
+    entrants = candidates(problem, found, structure)
+    racers: list[Racer] = []
+    with report.stage("race", len(entrants) + 4, "candidates") as bar:
+        for entrant in entrants:
+            if racers and time.monotonic() - began > 0.4 * seconds:
+                break
+            most = min((racer.entry.batch for racer in racers), default=math.inf)
+            racers.append(_tried(arena, entrant, 0.15 * seconds, most))
+            bar.advance(1, _told(racers[-1].entry))
+        racers.sort(key=lambda racer: racer.entry.batch)
+        # A start is worth a try where it was found to predict anything at all.
+        best = [racer for racer in racers if math.isfinite(racer.entry.iterations)][:2]
+        for racer in best:
+            if time.monotonic() - began < 0.55 * seconds:
+                candidate = started(racer.candidate, problem, found)
+                racers.append(_tried(arena, candidate, 0.1 * seconds, racer.entry.batch))
+                bar.advance(1, _told(racers[-1].entry))
+        racers = [*_alone(arena, racers, use)]
+        pupils = [racer for racer in racers if racer.candidate.trainable][:1]
+        for racer in pupils:
+            left = seconds - (time.monotonic() - began)
+            if left > 0.2 * seconds and math.isfinite(racer.entry.iterations):
+                racers.append(_trained(arena, racer, structure, left, use))
+                bar.advance(1, _told(racers[-1].entry))
+    return _ended(racers, use)
+
+
+def _told(entry: Entry) -> str:
+    if not math.isfinite(entry.iterations):
+        return f"{entry.name}: not in time"
+    return f"{entry.name}: {entry.iterations:.0f} iterations, {1e3 * entry.batch:.3g} ms"
+
+
+def _tried(arena: Arena, candidate: Candidate, seconds: float, best: float) -> Racer:
+    """A candidate, its numbers tuned, timed in a batch."""
+    until = time.monotonic() + seconds
+    program = arena.program(candidate.rule)
+    iterations = arena.iterations(program, until)
+    for hyper in candidate.variants:
+        if time.monotonic() > until:
+            break
+        other = tuned(candidate, hyper)
+        changed = arena.program(other.rule)
+        most = 20_000 if math.isinf(iterations) else int(iterations)
+        fewer = arena.iterations(changed, until, most)
+        if fewer < iterations:
+            candidate, program, iterations = other, changed, fewer
+    return _timed(arena, candidate, program, iterations, False)
+
+
+def _timed(
+    arena: Arena, candidate: Candidate, program: Program, iterations: float, trained: bool
+) -> Racer:
+    batch = math.inf
+    if math.isfinite(iterations):
+        batch = arena.batch_seconds(program, int(iterations))
+    entry = Entry(candidate.name, trained, iterations, math.inf, batch)
+    return Racer(candidate, program, entry)
+
+
+def _alone(arena: Arena, racers: list[Racer], use: Use) -> list[Racer]:
+    """The better half is timed alone too."""
+    racers = sorted(racers, key=lambda racer: racer.entry.batch)
+    if use == "batch":
+        return [_with_alone(racer, racer.entry.batch) for racer in racers]
+    found = []
+    for place, racer in enumerate(racers):
+        seconds = math.inf
+        if place < 4 and math.isfinite(racer.entry.iterations):
+            seconds = arena.alone_seconds(racer.program, int(racer.entry.iterations))
+        found.append(_with_alone(racer, seconds))
+    return sorted(found, key=lambda racer: racer.entry.score(use))
+
+
+def _with_alone(racer: Racer, seconds: float) -> Racer:
+    return dataclasses.replace(racer, entry=dataclasses.replace(racer.entry, alone=seconds))
+
+
+def _ended(racers: list[Racer], use: Use) -> Race:
+    ranked = sorted(racers, key=lambda racer: racer.entry.score(use))
+    untrained = next(racer for racer in ranked if not racer.entry.trained)
+    winner = ranked[0]
+    if winner.entry.score(use) * _TIE > untrained.entry.score(use):
+        winner = untrained
+    classical = [racer for racer in ranked if racer.candidate.classical]
+    return Race(winner, untrained, classical[0], tuple(racer.entry for racer in ranked))
+
+
+def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float, use: Use) -> Racer:
+    """The candidate after training, or as it was where training did not help."""
+    until = time.monotonic() + 0.8 * seconds
+    candidate = per_coordinate(racer.candidate, structure)
+    problem, rule = arena.problem, candidate.rule
+    depth = int(np.clip(0.8 * racer.entry.iterations, 2, _DEEPEST))
+    best, fewest = racer, racer.entry.iterations
+    with working_precision(problem):
+        hyper = hyper_of(rule)
+        rates = jnp.asarray(_rates(rule))
+        optimizer = optax.scale_by_adam()
+        memory = optimizer.init(hyper)
+        lesson = (jax.tree.map(jnp.asarray, arena.makers), jnp.asarray(arena.minima))
+        floors = jnp.asarray(1e-8 * np.maximum(arena.gaps, 1e-300))
+        calls = 0
+        while time.monotonic() < until:
+            key = jax.random.fold_in(jax.random.key(0), calls)
+            hyper, memory = _learn(rule, problem, lesson, floors, hyper, memory, rates, key, depth)
+            calls += 1
+            if calls in (1, 2, 4) or calls % 8 == 0 or time.monotonic() > until:
+                changed = dataclasses.replace(candidate, rule=with_hyper(rule, hyper))
+                program = arena.program(changed.rule)
+                found = arena.iterations(program, until, int(fewest))
+                if found < fewest:
+                    best, fewest = _timed(arena, changed, program, found, True), found
+    if not best.entry.trained:
+        return dataclasses.replace(
+            racer, entry=dataclasses.replace(racer.entry, trained=True, alone=math.inf)
+        )
+    if use == "batch":
+        return _with_alone(best, best.entry.batch)
+    return _with_alone(best, arena.alone_seconds(best.program, int(fewest)))
+
+
+def _rates(rule: Rule) -> Float[np.ndarray, " d"]:
+    """A learning rate for every number: small ones for those of matrices."""
+    rates = jax.tree.map(
+        lambda leaf: jnp.full_like(leaf, _RATE if leaf.ndim < 2 and leaf.size <= 2000 else 0.0),
+        eqx.filter(rule, eqx.is_inexact_array),
+    )
+    found = hyper_of(eqx.combine(rates, rule))
+    return np.where(np.asarray(found) > 0, _RATE, _SMALL_RATE)
+
+
+@eqx.filter_jit
+def _learn(
+    rule: Rule,
+    problem: Problem,
+    lesson: tuple[Theta, Array],
+    floors: Float[Array, " maker"],
+    hyper: Float[Array, " d"],
+    memory: optax.OptState,
+    rates: Float[Array, " d"],
+    key: Array,
+    depth: int,
+) -> tuple[Float[Array, " d"], optax.OptState]:
+    """Some training steps, each on a few instances, through all iterations and their gradients."""
+    thetas, minima = lesson
+    optimizer = optax.scale_by_adam()
+
+    def objective(hyper: Array, chosen: Array) -> Scalar:
+        changed = with_hyper(rule, hyper).bare().prepare()
+
+        def one(index: Array) -> Scalar:
+            theta = jax.tree.map(lambda leaf: leaf[index], thetas)
+            first = begin(changed, problem, theta, through=True)
+            losses = unrolled(changed, problem, theta, first, depth, through=True)[1]
+            above = jnp.maximum(losses[depth // 2 :] - minima[index], 0.0)
+            return jnp.mean(jnp.log(above + floors[index]))
+
+        return jnp.mean(jax.vmap(one)(chosen))
+
+    def step(carry: Any, key: Array) -> tuple[Any, None]:
+        hyper, memory = carry
+        size = min(_BATCH, len(minima))
+        chosen = jax.random.choice(key, len(minima), (size,), replace=False)
+        gradient = jax.grad(objective)(hyper, chosen)
+        usable = jnp.all(jnp.isfinite(gradient))
+        change, remembered = optimizer.update(jnp.where(usable, gradient, 0.0), memory)
+        moved = hyper - jnp.where(usable, rates, 0.0) * jnp.asarray(change)
+        return (moved, remembered), None
+
+    (hyper, memory), _ = jax.lax.scan(step, (hyper, memory), jax.random.split(key, _STEPS))
+    return hyper, memory
