@@ -397,7 +397,7 @@ def test_what_was_found_in_words():
         "prox acts coordinate by coordinate",
     )
     assert found(problem_of(OWN["weights"])).words == (
-        "the loss is quadratic in x, with a Hessian that depends on theta",
+        "the loss is quadratic in x, with a Hessian that theta may change",
         "the loss is a sum of functions of one coordinate each",
     )
     ring = problem_of(lambda x, t: jnp.sum((x + jnp.roll(x, 1) - t) ** 2))

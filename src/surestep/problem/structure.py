@@ -146,7 +146,7 @@ def _words(found: Structure) -> list[str]:
         if found.affine_in_theta:
             said.append("its gradient is affine in theta")
     elif found.quadratic:
-        said.append(f"{part} is quadratic in x, with a Hessian that depends on theta")
+        said.append(f"{part} is quadratic in x, with a Hessian that theta may change")
     if found.separable:
         said.append(f"{part} is a sum of functions of one coordinate each")
     if found.matrix is not None and not found.separable:
