@@ -1,5 +1,7 @@
 """Structure that is found in problems, and problems that only look as if they had it."""
 
+from typing import Any
+
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
@@ -26,14 +28,14 @@ SQUARE = RANDOM.normal(size=(N, N)) + 5 * np.eye(N)
 X, THETA = np.zeros(N), np.ones(N)
 
 
-def problem_of(loss, x0=X, width=N, **options):
+def problem_of(loss, x0: Any = X, width=N, **options: Any):
     kind = options.get("precision", "float64")
     return Problem.of(
         loss, x0, sample=lambda key: jax.random.normal(key, (width,), kind), lower=None, **options
     )
 
 
-def found(problem, size=20):
+def found(problem, size=20) -> Any:
     return find_structure(problem, draw(problem, size, named_key(0, "structure")))
 
 
@@ -154,7 +156,17 @@ def test_gradients_that_are_not_affine_in_theta():
         assert some.shared and not some.affine_in_theta
 
 
-LIARS = ("Huber", "pseudo-Huber", "a cube", "rounded", "logistic", "not finite far out", "a norm")
+NOT["overflowing"] = lambda x, t: jnp.sum((x - t) ** 2) + 1e-30 * jnp.sum(jnp.exp(x))
+LIARS = (
+    "overflowing",
+    "Huber",
+    "pseudo-Huber",
+    "a cube",
+    "rounded",
+    "logistic",
+    "not finite far out",
+    "a norm",
+)
 
 
 @pytest.mark.parametrize("name", LIARS)
@@ -179,7 +191,7 @@ def test_numbers_see_one_instance_that_bends_otherwise(monkeypatch):
     assert not find_structure(problem, np.zeros((16, N))).shared
 
 
-def assert_terms_agree(problem, some, size=3, rtol=1e-9):
+def assert_terms_agree(problem, some: Any, size=3, rtol=1e-9):
     """`x'Hx / 2 - c'x + d` is the smooth part, inside compiled and batched programs."""
     thetas = draw(problem, size, named_key(1, "structure"))
     part = getattr(problem, "smooth", problem.loss)
@@ -188,7 +200,7 @@ def assert_terms_agree(problem, some, size=3, rtol=1e-9):
     x = RANDOM.normal(size=flat.size).astype(flat.dtype)
     terms = jax.jit(jax.vmap(lambda t: (linear_term(problem, t), constant_term(problem, t))))
     linear, constant = (np.asarray(term, np.float64) for term in terms(thetas))
-    wanted = jax.vmap(lambda t: jax.value_and_grad(part)(unravel(x), t))(thetas)
+    wanted = jax.vmap(lambda t: jax.value_and_grad(part)(unravel(jnp.asarray(x)), t))(thetas)
     values = x @ some.shared_hessian @ x / 2 - linear @ x + constant
     np.testing.assert_allclose(values, wanted[0], rtol=rtol)
     slopes = np.stack([
@@ -247,6 +259,7 @@ def test_points_and_instances_of_any_form():
     some = found(single)
     assert some.shared and some.separable and some.dimension == 1
     np.testing.assert_allclose(some.shared_hessian, [[6.0]])
+    np.testing.assert_allclose(some.diagonal, [6.0])
     assert_terms_agree(single, some)
 
 
@@ -315,7 +328,10 @@ def test_a_large_picture_needs_no_matrix():
     assert some.convolution is not None and some.convolution.basis == "cosines"
     assert np.min(some.convolution.spectrum) == pytest.approx(2.0)
     large = found(problem_of(lambda x, t: jnp.sum((x - t[0]) ** 4), np.zeros(5000)))
-    assert large.separable and not large.quadratic
+    assert large.separable and not large.quadratic and large.diagonal is None
+    large = found(problem_of(lambda x, t: 3 * jnp.sum((x - t[0]) ** 2), np.zeros(5000)), 3)
+    assert large.separable and large.convex and large.shared
+    np.testing.assert_allclose(large.diagonal, np.full(5000, 6.0))
 
 
 @pytest.mark.parametrize(
@@ -381,7 +397,7 @@ def test_what_was_found_in_words():
         "prox acts coordinate by coordinate",
     )
     assert found(problem_of(OWN["weights"])).words == (
-        "the loss is quadratic in x, with a Hessian that depends on theta",
+        "the loss is quadratic in x, with a Hessian that theta may change",
         "the loss is a sum of functions of one coordinate each",
     )
     ring = problem_of(lambda x, t: jnp.sum((x + jnp.roll(x, 1) - t) ** 2))

@@ -92,6 +92,7 @@ def _columns(
     return jax.lax.map(product, rows, batch_size=min(_AT_ONCE, len(rows)))
 
 
+@np.errstate(all="ignore")
 def try_quadratic(problem: Problem, thetas: Theta) -> Errors:
     """Try it at random points, near and far, of every instance of a stacked set."""
     random, errors = np.random.default_rng(0), np.zeros(3)
@@ -137,7 +138,7 @@ def _try_mixtures(problem: Problem, one: Theta, other: Theta, direction: Vector)
     """How wrong it is that gradients are affine between two instances and beyond them."""
     weights, along = np.asarray(_WEIGHTS), np.tile(direction, (_QUERIES, 1))
 
-    def mix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def mix(a: Any, b: Any) -> np.ndarray:
         if a.dtype.kind != "f":
             return _repeated(a)
         return a + weights.reshape(-1, *(1,) * a.ndim).astype(a.dtype) * (b - a)
@@ -172,10 +173,10 @@ def _probed(
     return jax.lax.map(one, (thetas, points, along))
 
 
-def _norm(rows: np.ndarray) -> np.ndarray:
+def _norm(rows: np.ndarray) -> Any:
     return np.linalg.norm(rows, axis=-1)
 
 
-def _relative(errors: np.ndarray, sizes: np.ndarray) -> float:
+def _relative(errors: np.ndarray, sizes: Any) -> float:
     """The largest norm of an error, relative to a size."""
     return float(np.max(_norm(errors) / np.maximum(sizes, np.finfo(np.float64).tiny)))

@@ -97,6 +97,8 @@ class Structure:
     """The shared Hessian is `matrix' matrix`; only if that makes products cheaper, m < n / 2."""
     separable: bool = False
     """The smooth part is a sum of functions of one coordinate each: its Hessians are diagonal."""
+    diagonal: Float[np.ndarray, " n"] | None = None
+    """The shared Hessian's diagonal, if it is nothing but that; in any dimension."""
     convolution: Convolution | None = None
     """In which coefficients of pictures the shared Hessian is diagonal, if it is not separable."""
     penalty_separable: bool = False
@@ -144,7 +146,7 @@ def _words(found: Structure) -> list[str]:
         if found.affine_in_theta:
             said.append("its gradient is affine in theta")
     elif found.quadratic:
-        said.append(f"{part} is quadratic in x, with a Hessian that depends on theta")
+        said.append(f"{part} is quadratic in x, with a Hessian that theta may change")
     if found.separable:
         said.append(f"{part} is a sum of functions of one coordinate each")
     if found.matrix is not None and not found.separable:
@@ -168,26 +170,29 @@ def _some(thetas: Theta, dimension: int) -> Theta:
 def _look_at_hessian(problem: Problem, theta: Theta, found: Structure) -> Structure:
     """What the Hessian that all instances share shows."""
     through_program = functools.partial(hessian_products, problem, theta)
-    kind, shapes = problem.precision, _shapes(jax.eval_shape(problem.start, theta))
+    shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(jax.eval_shape(problem.start, theta))]
+    tolerance = _CLOSE[problem.precision]
     if found.dimension > LARGEST:
-        picture = None if found.separable else _convolution(through_program, shapes, _CLOSE[kind])
-        low = 0.0 if picture is None else float(np.min(picture.spectrum))
-        convex = picture is not None and low >= -_CLOSE[kind] * float(np.max(picture.spectrum))
+        if found.separable:
+            diagonal = through_program(np.ones((1, found.dimension)))[0]
+            return dataclasses.replace(found, diagonal=diagonal, convex=_rising(diagonal, 0.0))
+        picture = _convolution(through_program, shapes, tolerance)
+        convex = picture is not None and _rising(picture.spectrum, tolerance)
         return dataclasses.replace(found, convex=convex, convolution=picture)
     matrix = hessian(problem, theta, found.dimension)
-    products = _times(matrix)
-    if not _same(products, through_program, found.dimension, _CLOSE[kind]):
+    if not _same(_times(matrix), through_program, found.dimension, tolerance):
         return dataclasses.replace(found, shared=False, affine_in_theta=False)
-    diagonal = not np.any(matrix - np.diag(np.diag(matrix)))
-    convex, factor = _factor(matrix, kind)
-    return dataclasses.replace(
-        found,
-        shared_hessian=matrix,
-        convex=convex,
-        matrix=factor,
-        separable=found.separable or diagonal,
-        convolution=None if diagonal else _convolution(products, shapes, _CLOSE[kind]),
-    )
+    convex, factor = _factor(matrix, problem.precision)
+    found = dataclasses.replace(found, shared_hessian=matrix, convex=convex, matrix=factor)
+    diagonal = np.diag(matrix).copy()
+    if not np.any(matrix - np.diag(diagonal)):
+        return dataclasses.replace(found, separable=True, diagonal=diagonal)
+    return dataclasses.replace(found, convolution=_convolution(_times(matrix), shapes, tolerance))
+
+
+def _rising(eigenvalues: np.ndarray, tolerance: float) -> bool:
+    """Whether none is negative, up to a tolerance."""
+    return bool(np.min(eigenvalues) >= -tolerance * np.max(np.abs(eigenvalues)))
 
 
 def _times(matrix: Rows) -> Products:
@@ -202,18 +207,19 @@ def _same(one: Products, other: Products, dimension: int, tolerance: float) -> b
     return bool(np.all(errors <= tolerance * np.linalg.norm(wanted, axis=1)))
 
 
-def _factor(hessian: Rows, kind: str) -> tuple[bool, Rows | None]:
+def _factor(
+    hessian: Float[np.ndarray, "n n"], kind: str
+) -> tuple[bool, Float[np.ndarray, "m n"] | None]:
     """Whether a matrix is positive semidefinite, and a factor if its rank is small."""
     size, steepest = len(hessian), float(np.max(np.abs(np.diag(hessian))))
     if steepest == 0:
         return not np.any(hessian), None
-    small = 10 * size * float(np.finfo(kind).eps) * steepest
+    small = size * float(np.finfo(kind).eps) * steepest
     (factorise,) = scipy.linalg.get_lapack_funcs(("pstrf",), (hessian,))
     lower, order, rank, _ = factorise(hessian, tol=small, lower=1)
     matrix = np.zeros((rank, size))
     matrix[:, order - 1] = np.tril(lower)[:, :rank].T
-    products = _times(hessian)
-    if not _same(lambda rows: (rows @ matrix.T) @ matrix, products, size, _CLOSE[kind]):
+    if not _same(lambda rows: rows @ matrix.T @ matrix, _times(hessian), size, _CLOSE[kind]):
         return False, None
     return True, matrix if 2 * rank < size else None
 
@@ -243,10 +249,6 @@ def _flat_picture(found: Convolution) -> Vector:
     picture = np.zeros(found.shape)
     picture[tuple(0 if axis in found.axes else slice(None) for axis in range(picture.ndim))] = 1
     return picture.ravel()
-
-
-def _shapes(start: Any) -> list[tuple[int, ...]]:
-    return [tuple(leaf.shape) for leaf in jax.tree.leaves(start)]
 
 
 def _penalty_separable(problem: Problem, start: Any, theta: Theta) -> bool:
