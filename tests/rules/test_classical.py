@@ -1,7 +1,5 @@
 """Classical rules against independent implementations and known rates."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +24,6 @@ from surestep.rules import (
     HeavyBall,
     Nesterov,
 )
-from surestep.rules.base import GradientState
 
 
 def iterates(rule, problem, theta, number):
@@ -157,22 +154,6 @@ def test_lbfgs_counts_what_its_line_search_evaluates():
     result = rollout(LBFGS(), problem, theta, 8)
     jax.effects_barrier()
     assert int(result.gradients[-1]) == len(calls)
-
-
-def test_lbfgs_stays_where_it_is_if_its_direction_is_not_a_number():
-    """Else the loss is that of one point, and the point another: not a number."""
-    problem = PROBLEMS["regression"].problem
-    theta = problem.sample(named_key(12, "regression"))
-    progress = advance(LBFGS(), problem, theta, begin(LBFGS(), problem, theta))
-    state = progress.state
-    assert isinstance(state, GradientState)
-    direction, *rest = state.memory
-    lost = jax.tree.map(lambda leaf: leaf * jnp.nan, direction.updates)
-    memory = (direction._replace(updates=lost), *rest)
-    spoiled = dataclasses.replace(progress, state=dataclasses.replace(state, memory=memory))
-    after = advance(LBFGS(), problem, theta, spoiled)
-    assert np.all(np.isfinite(after.state.x))
-    np.testing.assert_allclose(problem.loss(after.state.x, theta), after.loss, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

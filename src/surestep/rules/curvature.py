@@ -1,21 +1,23 @@
 """Classical rules that use curvature: L-BFGS and conjugate gradients for least squares."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Scalar
 
 from surestep.problem import Oracle, Vector
 from surestep.problem.oracle import Image
 from surestep.rules.base import GradientState, Need, Rule, State
+from surestep.rules.limited_memory import Memory
+from surestep.rules.line_search import search
 
 
 class LBFGS(Rule):
-    """L-BFGS: limited-memory BFGS with a zoom line search, as Optax implements it.
+    """L-BFGS: limited-memory BFGS with a line search for the strong Wolfe conditions.
 
-    The line search evaluates as many gradients as it needs, and all of them are counted.
+    The line search evaluates as many gradients as it needs, and all of them are counted. The loss
+    never rises: where rounding leaves nothing to gain, the rule stays where it is.
 
     **Arguments:**
 
@@ -32,37 +34,46 @@ class LBFGS(Rule):
     memory_size: int = 10
     line_search_steps: int = 20
 
-    def _transformation(self) -> optax.GradientTransformationExtraArgs:
-        search = optax.scale_by_zoom_linesearch(
-            max_linesearch_steps=self.line_search_steps, initial_guess_strategy="one"
-        )
-        return optax.lbfgs(memory_size=self.memory_size, linesearch=search)
-
     def init(self, oracle: Oracle, x: Vector) -> GradientState:
         """An empty memory at `x`."""
         value, gradient = oracle.value_and_gradient(x)
-        return GradientState(x, value, gradient, self._transformation().init(x))
+        size = norm(gradient)
+        scale = 1 / jnp.where(size > 1, size, 1.0)
+        return GradientState(x, value, gradient, Memory.empty(self.memory_size, x, scale))
 
     def step(self, oracle: Oracle, state: GradientState) -> GradientState:
         """A quasi-Newton direction and a line search along it."""
-        change: Any
-        memory: Any
-        change, memory = self._transformation().update(
-            state.gradient,
-            state.memory,
-            state.x,
-            value=state.value,
-            grad=state.gradient,
-            value_fn=oracle.unmetered_value,
+        memory: Memory = state.memory
+        wanted = -memory.descent(state.gradient)
+        length, size = norm(wanted), norm(state.gradient)
+        direction = wanted / jnp.where(length > 0, length, 1.0)
+        slope = jnp.vdot(direction, state.gradient)
+        # Where it does not descend, and where it is not a number, the gradient is followed.
+        fit = slope < -jnp.finfo(slope.dtype).eps * size
+        direction = jnp.where(fit, direction, -state.gradient / jnp.where(size > 0, size, 1.0))
+        slope = jnp.where(fit, slope, -size)
+        length = jnp.where(fit, length, memory.scale * size)
+        # A step that rounding swallows would show nothing.
+        seen = 4 * jnp.finfo(slope.dtype).eps * jnp.max(jnp.abs(state.x))
+        first = jnp.maximum(length, seen)
+        found = search(
+            jax.value_and_grad(oracle.unmetered_value),
+            *(state.x, (state.value, state.gradient), direction, slope),
+            *(first, self.line_search_steps),
         )
-        search = memory[-1]
-        oracle.spend(gradients=search.info.num_linesearch_steps)
-        # The line search has just evaluated the point it ends in: nothing is evaluated twice.
-        found = GradientState(state.x + change, search.value, search.grad, memory)
-        # Where products of gradients underflow, the direction is not a number; the line search
-        # then reports the loss that it began with, which is not that of the point it proposes.
-        sound = jnp.all(jnp.isfinite(found.x))
-        return jax.tree.map(lambda new, old: jnp.where(sound, new, old), found, state)
+        oracle.spend(gradients=found.evaluations)
+        moved = found.length > 0
+        # If no step lowers the loss, the next search follows the gradient, and begins lower.
+        shrunk = memory.scale * jnp.minimum(1.0, 0.1 * found.shortest / first)
+        memory = memory.forgotten(~fit | ~moved, jnp.where(moved, memory.scale, shrunk))
+        move = found.length * direction
+        change = (found.gradient - state.gradient) / jnp.where(moved, found.length, 1.0)
+        return GradientState(
+            jnp.where(moved, state.x + move, state.x),
+            found.value,
+            found.gradient,
+            memory.with_pair(direction, jnp.where(moved, change, 0.0)),
+        )
 
 
 class ConjugateState(State):
@@ -184,3 +195,10 @@ class MetricConjugateGradients(Rule):
 def _ratio(above: Scalar, below: Scalar) -> Scalar:
     # At the exact solution both are 0 and the rule stays where it is.
     return jnp.where(below > 0, above / jnp.where(below > 0, below, 1.0), 0.0)
+
+
+def norm(vector: Vector) -> Scalar:
+    """The norm, without squares that overflow or vanish."""
+    largest = jnp.max(jnp.abs(vector))
+    size = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
+    return size * jnp.sqrt(jnp.sum((vector / size) ** 2))
