@@ -8,8 +8,14 @@ from typing import Annotated
 
 import tyro
 
-from benchmarks.strangers.families import CONTESTED
+from benchmarks.strangers.families import ALL, CONTESTED
 from benchmarks.strangers.page import page
+from benchmarks.strangers.processes import (
+    interruptions,
+    interruptions_page,
+    walls,
+    walls_page,
+)
 from benchmarks.strangers.records import load_table
 from benchmarks.strangers.table import Effort, measure
 from benchmarks.strangers.timing import FAR, ROUNDS
@@ -27,7 +33,7 @@ class TableArguments:
     family: tuple[str, ...] = CONTESTED
     """Which families, in this order."""
     budget: str = "1m"
-    """What a fit may take."""
+    """What a fit may take; with `none`, only opponents are measured."""
     seed: int = 0
     """Of the fits."""
     rounds: int = ROUNDS
@@ -44,6 +50,36 @@ class PageArguments:
 
     file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE.json")]
     """What `table` wrote."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetsArguments:
+    """Run `surestep run` on every family with several budgets, and note the seconds."""
+
+    family: tuple[str, ...] = ALL
+    """Which families, in this order."""
+    budgets: tuple[str, ...] = ("30s", "1m", "5m")
+    """What fits may take."""
+    out: Path = Path("build/strangers-budgets.json")
+    """Where results go."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InterruptArguments:
+    """Interrupt `surestep run` at random moments, and note the seconds until it is gone."""
+
+    family: tuple[str, ...] = ALL
+    """Which families, in this order."""
+    tries: int = 10
+    """How many fits of a family are interrupted."""
+    budget: str = "1m"
+    """What a fit may take."""
+    span: float = 60.0
+    """Seconds from the start within which interruptions fall."""
+    seed: int = 0
+    """Of the moments."""
+    out: Path = Path("build/strangers-interruptions.json")
+    """Where results go."""
 
 
 def main(words: list[str] | None = None) -> int:
@@ -81,4 +117,24 @@ def _page(words: list[str]) -> None:
     print(page(load_table(parse(PageArguments, words, f"{PROGRAM} page").file)))
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {"table": _table, "page": _page}
+def _budgets(words: list[str]) -> None:
+    given = parse(BudgetsArguments, words, f"{PROGRAM} budgets")
+    require_families(given.family, ALL)
+    print(walls_page(walls(given.family, given.budgets, given.out, say)))
+
+
+def _interrupt(words: list[str]) -> None:
+    given = parse(InterruptArguments, words, f"{PROGRAM} interrupt")
+    require_families(given.family, ALL)
+    found = interruptions(
+        given.family, given.tries, given.budget, given.span, given.seed, given.out, say
+    )
+    print(interruptions_page(found))
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "table": _table,
+    "page": _page,
+    "budgets": _budgets,
+    "interrupt": _interrupt,
+}

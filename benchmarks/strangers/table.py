@@ -32,6 +32,9 @@ from benchmarks.strangers.records import (
 from surestep.base.errors import SurestepError
 from surestep.base.machine import provenance
 
+NONE = "none"
+"""The budget with which only opponents are measured."""
+
 Say = Callable[[str], None]
 Ready = Callable[[], timing.Contender]
 
@@ -61,9 +64,12 @@ def measure(names: Sequence[str], effort: Effort, out: Path, say: Say) -> Table:
 
 def contest(entered: Family, effort: Effort, say: Say) -> Outcome:
     """Everyone on one family."""
-    say(f"{entered.name}: fitting with a budget of {effort.budget}")
-    made = ours.fitted(entered.problem, effort.budget, effort.seed)
-    say(f"{entered.name}: {made.words}, after {made.wall_seconds:.0f} s")
+    if effort.budget == NONE:
+        made = ours.Fitted(None, "nothing was fitted", 0.0, 0.0)
+    else:
+        say(f"{entered.name}: fitting with a budget of {effort.budget}")
+        made = ours.fitted(entered.problem, effort.budget, effort.seed)
+        say(f"{entered.name}: {made.words}, after {made.wall_seconds:.0f} s")
     with one_thread_for_blas():
         with jax.enable_x64(True):
             where = ground(entered.menu, entered.thetas)

@@ -107,7 +107,7 @@ def simplex(H: np.ndarray) -> Menu:
 
 def softmax(features: int, classes: int, points: int, ridge: float) -> Menu:
     """Mean cross entropy; instances hold `features` and `labels`."""
-    size, start = features * classes, from_zero(features * classes)
+    start = from_zero(features * classes)
 
     def both(x: Array, theta: Theta) -> tuple[Array, Array]:
         weights = x.reshape(features, classes)
@@ -148,9 +148,8 @@ def softmax(features: int, classes: int, points: int, ridge: float) -> Menu:
 
         return solve
 
-    steps = tuple(np.geomspace(0.05, 3.0, 8))
+    steps = tuple(np.geomspace(0.3, 10.0, 8))
     others = libraries.logistic_libraries(ridge, points)
-    assert size == features * classes
     return Menu(
         loss,
         start,
@@ -175,8 +174,8 @@ def softmax(features: int, classes: int, points: int, ridge: float) -> Menu:
             libraries.scipy_newton(family, "trust-krylov"),
             *others,
         ],
-        (descents.lbfgs(family, (20,)), 1500),
-        others[1],
+        (descents.newton(family, truncated(40)), 80),
+        libraries.scipy_lbfgs(family, 20),
     )
 
 
