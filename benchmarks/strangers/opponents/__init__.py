@@ -1,0 +1,1 @@
+"""What others would solve the families with: textbook loops, well tuned, and known libraries."""

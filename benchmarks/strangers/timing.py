@@ -1,0 +1,136 @@
+"""Times of all solvers, in rounds, alone and in a batch."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+import surestep as ss
+from benchmarks.measure import LEAST, spell
+from benchmarks.strangers.counting import separate
+from benchmarks.strangers.opponents.libraries import Library
+from benchmarks.strangers.opponents.loop import Loop, alone, together
+from benchmarks.strangers.records import Timed
+
+ROUNDS = 15
+FAR = 5.0
+"""Who is so many times slower than the fastest at first sight sits out the rounds."""
+OURS, BARE = "surestep", "surestep, bare loop"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """A solver that is ready to be timed."""
+
+    solver: str
+    kind: str
+    chosen: str
+    needed: float
+    one_by_one: Callable[[], Any]
+    """Solve all instances one at a time."""
+    at_once: Callable[[], Any] | None
+    """Solve them as a batch; None if a batch is the same as one at a time."""
+
+
+def of_loop(name: str, loop: Loop, iterations: int, thetas: Any) -> Contender:
+    """Two programs that make exactly so many iterations."""
+    single, many, instances = alone(loop, iterations), together(loop, iterations), separate(thetas)
+
+    def one_by_one() -> None:
+        with jax.enable_x64(True):
+            for theta in instances:
+                np.asarray(single(theta))
+
+    def at_once() -> None:
+        with jax.enable_x64(True):
+            np.asarray(many(thetas))
+
+    return Contender(name, "loop", loop.chosen, iterations, one_by_one, at_once)
+
+
+def of_library(library: Library, tolerance: float, thetas: Any) -> Contender:
+    """A call for every instance."""
+    instances = separate(thetas)
+
+    def one_by_one() -> None:
+        with jax.enable_x64(True):
+            for theta in instances:
+                library.solve(theta, tolerance)
+
+    chosen = f"tolerance {tolerance:.0e}" if tolerance else ""
+    return Contender(library.name, "library", chosen, tolerance, one_by_one, None)
+
+
+def of_ours(solver: ss.Solver, iterations: int, thetas: Any) -> Contender:
+    """As a user calls it."""
+    instances = separate(thetas)
+
+    def one_by_one() -> None:
+        for theta in instances:
+            solver.solve_one(theta, iterations=iterations)
+
+    def at_once() -> None:
+        solver.solve(thetas, iterations=iterations)
+
+    return Contender(OURS, "ours", "", iterations, one_by_one, at_once)
+
+
+def of_bare(single: Any, many: Any, iterations: int, thetas: Any) -> Contender:
+    """Our loop as an exported program; instances go by the names that it gives them."""
+    named = thetas if isinstance(thetas, dict) else {"theta": thetas}
+    rows = [jax.tree.map(lambda leaf: leaf[None], one) for one in separate(named)]
+
+    def one_by_one() -> None:
+        with jax.enable_x64(True):
+            for theta in rows:
+                np.asarray(jax.tree.leaves(single(theta)["x"])[0])
+
+    def at_once() -> None:
+        with jax.enable_x64(True):
+            np.asarray(jax.tree.leaves(many(named)["x"])[0])
+
+    return Contender(BARE, "ours", "", iterations, one_by_one, at_once)
+
+
+def in_rounds(
+    contenders: Iterable[Contender], instances: int, rounds: int = ROUNDS, far: float = FAR
+) -> list[Timed]:
+    """Time everyone once a round, alone and in a batch; every other round goes backwards."""
+    entered = list(contenders)
+    looks = [_look(one, instances) for one in entered]
+    rivals = [look for one, look in zip(entered, looks, strict=True) if one.kind != "ours"]
+    fastest = [min((look[mode] for look in rivals), default=math.inf) for mode in (0, 1)]
+    times: dict[int, tuple[list[float], list[float]]] = {
+        i: ([], [])
+        for i, (one, look) in enumerate(zip(entered, looks, strict=True))
+        if one.kind == "ours" or any(look[mode] <= far * fastest[mode] for mode in (0, 1))
+    }
+    for number in range(rounds):
+        for i in list(times) if number % 2 == 0 else list(times)[::-1]:
+            one, many = _timed(entered[i], instances, looks[i])
+            times[i][0].append(one)
+            times[i][1].append(many)
+    nothing: tuple[list[float], list[float]] = ([], [])
+    return [
+        Timed(one.solver, one.kind, one.chosen, one.needed, *times.get(i, nothing), looks[i])
+        for i, one in enumerate(entered)
+    ]
+
+
+def _look(one: Contender, instances: int) -> tuple[float, float]:
+    """Both times, after everything is compiled."""
+    one.one_by_one()
+    if one.at_once is not None:
+        one.at_once()
+    return _timed(one, instances, (LEAST, LEAST))
+
+
+def _timed(one: Contender, instances: int, last: tuple[float, float]) -> tuple[float, float]:
+    """Mean seconds of a solve alone, and seconds of the batch; short pieces are repeated."""
+    single = spell(one.one_by_one, math.ceil(LEAST / (last[0] * instances))).seconds
+    if one.at_once is None:
+        return single / instances, single
+    return single / instances, spell(one.at_once, math.ceil(LEAST / last[1])).seconds
