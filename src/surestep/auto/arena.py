@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from surestep.base.clock import Stopwatch
 from surestep.problem import Problem, Theta, instance, working_precision
 from surestep.rollout.program import Program
 from surestep.rules.base import Rule
@@ -103,17 +104,34 @@ class Arena:
             losses = program.solve(self.held, iterations, None).loss
         return float(np.mean(losses <= self.targets))
 
-    def iterations(self, program: Program, until: float, most: int = _LONGEST) -> float:
+    def iterations(self, program: Program, seconds: float, rival: float = math.inf) -> float:
         """After how many iterations nine of ten instances are solved; infinite if never.
 
-        The search gives up at a time on the clock, or after so many iterations. A candidate that
-        solves more instances with fewer iterations is taken to be none.
+        The search gives up after so many seconds, or once a solve in a batch takes twice as long
+        as a rival's. More iterations are taken to solve more instances.
         """
-        low, high = 0, 1
-        while self.solved(program, high) < SHARE:
-            if time.monotonic() > until or high >= most:
+        self.solved(program, 1)  # compiles
+        watch, low, high = Stopwatch(), 0, 1
+        while True:
+            began = time.perf_counter()
+            if self.solved(program, high) >= SHARE:
+                break
+            took = (time.perf_counter() - began) / self.size
+            if watch.seconds > seconds or took > 2 * rival or high >= _LONGEST:
                 return math.inf
-            low, high = high, min(2 * high, most)
+            low, high = high, 2 * high
+        return self._least(program, low, high)
+
+    def fewer(self, program: Program, iterations: float) -> float:
+        """The same for a variant: infinite unless it needs fewer than so many."""
+        if not math.isfinite(iterations):
+            return math.inf
+        enough = int(0.97 * iterations) if iterations > 30 else int(iterations) - 1
+        if enough < 1 or self.solved(program, enough) < SHARE:
+            return math.inf
+        return self._least(program, enough // 2, enough)
+
+    def _least(self, program: Program, low: int, high: int) -> int:
         while high - low > max(1, high // 20):
             middle = (low + high) // 2
             low, high = (low, middle) if self.solved(program, middle) >= SHARE else (middle, high)

@@ -16,13 +16,12 @@ from surestep.problem.structure import Structure
 from surestep.rules import (
     LBFGS,
     FistaWithRestart,
-    Fixed,
     LearnedFista,
     Newton,
     Predicted,
     SharedADMM,
 )
-from surestep.rules.base import Rule, with_hyper
+from surestep.rules.base import Rule, hyper_of, with_hyper
 
 _NEWTON, _CHORD = 128, 400
 """The largest dimensions in which Hessians of single instances are inverted: in every iteration,
@@ -61,14 +60,11 @@ def _composite(found: Survey, structure: Structure) -> Iterator[Candidate]:
     yield from _accelerated(found, "FISTA with restart")
     if structure.shared_hessian is not None and structure.convex and found.dimension <= _DENSE:
         hessian = jnp.asarray(structure.shared_hessian)
-        sizes = np.linalg.eigvalsh(structure.shared_hessian)
-        largest = float(sizes[-1])
+        largest = float(np.linalg.eigvalsh(structure.shared_hessian)[-1])
         rule = SharedADMM.of(hessian, 0.1 * largest)
-        grid = [
-            np.array([np.log(share * largest), relaxation])
-            for share in np.geomspace(1e-4, 1.0, 13)
-            for relaxation in (1.6, 1.9)
-        ]
+        # From the middle outwards: what comes first is a bar for the others.
+        shares = sorted(np.geomspace(1e-4, 1.0, 13), key=lambda share: abs(np.log(share / 1e-2)))
+        grid = [np.array([np.log(s * largest), r]) for r in (1.6, 1.9) for s in shares]
         name = "ADMM, factored once"
         yield Candidate(name, rule, True, trainable=True, variants=tuple(grid))
     base = FistaWithRestart(1 / found.smoothness)
@@ -105,9 +101,11 @@ def started(candidate: Candidate, problem: Problem, found: Survey) -> Candidate:
     return Candidate(f"{candidate.name}, {words}", rule, trainable=candidate.trainable)
 
 
-def tuned(candidate: Candidate, hyper: np.ndarray) -> Candidate:
+def tuned(candidate: Candidate, hyper: np.ndarray, problem: Problem) -> Candidate:
     """The same with other numbers."""
-    return dataclasses.replace(candidate, rule=with_hyper(candidate.rule, jnp.asarray(hyper)))
+    with working_precision(problem):
+        numbers = jnp.asarray(hyper, hyper_of(candidate.rule).dtype)
+        return dataclasses.replace(candidate, rule=with_hyper(candidate.rule, numbers))
 
 
 def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
@@ -117,6 +115,3 @@ def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
         return candidate
     wide = jnp.broadcast_to(rule.log_penalty, (structure.dimension,))
     return dataclasses.replace(candidate, rule=dataclasses.replace(rule, log_penalty=wide))
-
-
-__all__ = ["Candidate", "Fixed", "candidates", "per_coordinate", "started", "tuned"]

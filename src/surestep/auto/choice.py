@@ -193,6 +193,7 @@ def experiment_for(
     )
 
 
-def learns(choice: Choice) -> bool:
+def learns(problem: Problem, choice: Choice) -> bool:
     """Whether the rule has numbers that could be others."""
-    return hyper_of(choice.rule).size > 0
+    with working_precision(problem):
+        return hyper_of(choice.rule).size > 0

@@ -111,7 +111,7 @@ def configure(
     """Numbers that suit a problem, the rule that was chosen for it, and a time in seconds."""
     sizes = sizes_for(problem)
     # What does not fit is left out, posterior samples first.
-    samples = 1 if budget < 240 or not learns(choice) else 10
+    samples = 1 if budget < 240 or not learns(problem, choice) else 10
     return Config(
         name=name,
         preset="auto",

@@ -6,7 +6,6 @@ trained are trained. Ties go to the simpler.
 
 import dataclasses
 import math
-import time
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +18,7 @@ from jaxtyping import Array, Float, Scalar
 from surestep.auto.arena import Arena, Entry, Use
 from surestep.auto.candidates import Candidate, candidates, per_coordinate, started, tuned
 from surestep.auto.survey import Survey
+from surestep.base.clock import Stopwatch
 from surestep.base.progress import Reporter
 from surestep.problem import Problem, Theta, working_precision
 from surestep.problem.structure import Structure
@@ -63,28 +63,32 @@ def hold_race(
     report: Reporter,
 ) -> Race:
     """Time all candidates, train the best of those that can be, and time them again."""
-    problem, began = arena.problem, time.monotonic()
+    problem, watch = arena.problem, Stopwatch()
     entrants = candidates(problem, found, structure)
     racers: list[Racer] = []
     with report.stage("race", len(entrants) + 4, "candidates") as bar:
-        for entrant in entrants:
-            if racers and time.monotonic() - began > 0.4 * seconds:
+        # Everybody has a short while; where nobody is there in time, all have a longer one.
+        for share in (0.04, 0.3):
+            for entrant in entrants:
+                if watch.seconds > 0.6 * seconds and (racers or share > 0.04):
+                    break
+                rival = min((racer.entry.batch for racer in racers), default=math.inf)
+                racers.append(_tried(arena, entrant, share * seconds, rival))
+                bar.advance(1, _told(racers[-1].entry))
+            if any(math.isfinite(racer.entry.iterations) for racer in racers):
                 break
-            most = min((racer.entry.batch for racer in racers), default=math.inf)
-            racers.append(_tried(arena, entrant, 0.15 * seconds, most))
-            bar.advance(1, _told(racers[-1].entry))
         racers.sort(key=lambda racer: racer.entry.batch)
         # A start is worth a try where it was found to predict anything at all.
         best = [racer for racer in racers if math.isfinite(racer.entry.iterations)][:2]
         for racer in best:
-            if time.monotonic() - began < 0.55 * seconds:
+            if watch.seconds < 0.7 * seconds:
                 candidate = started(racer.candidate, problem, found)
-                racers.append(_tried(arena, candidate, 0.1 * seconds, racer.entry.batch))
+                racers.append(_tried(arena, candidate, 0.04 * seconds, racer.entry.batch))
                 bar.advance(1, _told(racers[-1].entry))
         racers = [*_alone(arena, racers, use)]
         pupils = [racer for racer in racers if racer.candidate.trainable][:1]
         for racer in pupils:
-            left = seconds - (time.monotonic() - began)
+            left = seconds - watch.seconds
             if left > 0.2 * seconds and math.isfinite(racer.entry.iterations):
                 racers.append(_trained(arena, racer, structure, left, use))
                 bar.advance(1, _told(racers[-1].entry))
@@ -97,20 +101,19 @@ def _told(entry: Entry) -> str:
     return f"{entry.name}: {entry.iterations:.0f} iterations, {1e3 * entry.batch:.3g} ms"
 
 
-def _tried(arena: Arena, candidate: Candidate, seconds: float, best: float) -> Racer:
+def _tried(arena: Arena, candidate: Candidate, seconds: float, rival: float) -> Racer:
     """A candidate, its numbers tuned, timed in a batch."""
-    until = time.monotonic() + seconds
+    watch = Stopwatch()
     program = arena.program(candidate.rule)
-    iterations = arena.iterations(program, until)
+    iterations = arena.iterations(program, seconds, rival)
     for hyper in candidate.variants:
-        if time.monotonic() > until:
+        if watch.seconds > seconds:
             break
-        other = tuned(candidate, hyper)
+        other = tuned(candidate, hyper, arena.problem)
         changed = arena.program(other.rule)
-        most = 20_000 if math.isinf(iterations) else int(iterations)
-        fewer = arena.iterations(changed, until, most)
-        if fewer < iterations:
-            candidate, program, iterations = other, changed, fewer
+        found = arena.fewer(changed, iterations)
+        if found < iterations:
+            candidate, program, iterations = other, changed, found
     return _timed(arena, candidate, program, iterations, False)
 
 
@@ -154,7 +157,7 @@ def _ended(racers: list[Racer], use: Use) -> Race:
 
 def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float, use: Use) -> Racer:
     """The candidate after training, or as it was where training did not help."""
-    until = time.monotonic() + 0.8 * seconds
+    watch, allowed = Stopwatch(), 0.8 * seconds
     candidate = per_coordinate(racer.candidate, structure)
     problem, rule = arena.problem, candidate.rule
     depth = int(np.clip(0.8 * racer.entry.iterations, 2, _DEEPEST))
@@ -167,14 +170,14 @@ def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float, u
         lesson = (jax.tree.map(jnp.asarray, arena.makers), jnp.asarray(arena.minima))
         floors = jnp.asarray(1e-8 * np.maximum(arena.gaps, 1e-300))
         calls = 0
-        while time.monotonic() < until:
+        while watch.seconds < allowed:
             key = jax.random.fold_in(jax.random.key(0), calls)
             hyper, memory = _learn(rule, problem, lesson, floors, hyper, memory, rates, key, depth)
             calls += 1
-            if calls in (1, 2, 4) or calls % 8 == 0 or time.monotonic() > until:
+            if calls in (1, 2, 4) or calls % 8 == 0 or watch.seconds > allowed:
                 changed = dataclasses.replace(candidate, rule=with_hyper(rule, hyper))
                 program = arena.program(changed.rule)
-                found = arena.iterations(program, until, int(fewest))
+                found = arena.fewer(program, fewest)
                 if found < fewest:
                     best, fewest = _timed(arena, changed, program, found, True), found
     if not best.entry.trained:

@@ -157,7 +157,9 @@ def _as_it_is(task: Task, rule: Rule, validation_set: ValidationSet, seed: int) 
             f"the rule reaches the goal with another probability than is asked for: {estimate}. "
             "Set a goal that is easier to reach (goal), or give more time"
         )
-    return Located(np.asarray(hyper_of(rule)), np.zeros(0), 0, estimate, [estimate])
+    with working_precision(task.problem):
+        hyper = np.asarray(hyper_of(rule))
+    return Located(hyper, np.zeros(0), 0, estimate, [estimate])
 
 
 def _advance(

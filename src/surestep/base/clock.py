@@ -1,0 +1,19 @@
+"""The time that a run itself has used."""
+
+import time
+
+
+class Stopwatch:
+    """Counts the seconds that this process has worked.
+
+    On a machine of its own that is the time on the clock. Where others use the processors too, it
+    is what this process got of them: waiting for others is not counted.
+    """
+
+    def __init__(self) -> None:
+        self._clock, self._worked = time.monotonic(), time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds used since it was started."""
+        return min(time.monotonic() - self._clock, time.process_time() - self._worked)
