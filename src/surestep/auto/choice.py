@@ -47,7 +47,7 @@ class Choice:
     words: str
     """The rule in words."""
     entries: tuple[Entry, ...]
-    """The race, the best first."""
+    """The race: the winner, then the others, the fastest first."""
     horizon: int
     smoothness: float
 
@@ -124,7 +124,11 @@ def _checked(arena: Arena, race: Race, found: Survey, structure: Structure) -> C
     iterations = _long_enough(arena, racer)
     step = 1 / found.smoothness
     slopes, solved = _slopes(arena, racer, iterations, step)
-    tolerance = 2 * float(np.max(slopes[solved], initial=0.0)) or math.inf
+    tolerance = math.inf
+    if solved.any():
+        # Where minima are met exactly, rounding must pass elsewhere.
+        rounding = float(8 * np.finfo(arena.problem.precision).eps * np.max(found.slopes))
+        tolerance = 2 * max(float(np.max(slopes[solved])), rounding) or math.inf
     rescue = 2 * classical.iterations if math.isfinite(classical.iterations) else 500
     return Checked(
         racer.candidate.rule,

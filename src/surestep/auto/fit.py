@@ -9,6 +9,7 @@ from surestep.auto.choice import Choice, choose, experiment_for
 from surestep.auto.choice_file import NAME as CHOICE
 from surestep.auto.choice_file import read_choice, write_choice
 from surestep.auto.configure import Config, OwnSettings, configure, seconds, survey_checked
+from surestep.auto.goals import goal_for
 from surestep.auto.survey import Survey
 from surestep.base.errors import ConfigurationError
 from surestep.base.progress import Reporter, Silence
@@ -164,6 +165,7 @@ def decided(
     wanted.validate()
     report.say(f"{name}: solving a few instances to see what suits them")
     found = survey_checked(problem, seed)
+    goal_for(problem, found)  # a problem that has none is refused before the race
     choice = choose(problem, found, seed, wanted.accuracy, wanted.use, RACE * wanted.budget, report)
     config = configure(problem, found, choice, name, wanted.budget, seed, wanted)
     return found, config, choice
