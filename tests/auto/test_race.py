@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 
 import jax
@@ -259,8 +260,9 @@ def test_a_second_is_enough_for_some_end(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("use", ["single", "batch", "both"])
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    ("name", "use"), [*zip(EVERY, itertools.cycle(("batch", "both", "single")), strict=False)]
+)
 def test_all_candidates_have_their_turn(name, use):
     race = held(name, use, LONG, 1e-4)
     require_whole(race, use)

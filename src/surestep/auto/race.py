@@ -158,9 +158,7 @@ def _ended(racers: list[Racer], use: Use, simplest: list[str]) -> Race:
         (racer for racer in ranked if racer.entry.score(use) <= enough),
         key=lambda racer: (racer.entry.trained, simplest.index(racer.candidate.name)),
     )
-    classical = [
-        racer for racer in ranked if racer.candidate.classical and not racer.entry.trained
-    ]
+    classical = [racer for racer in ranked if racer.candidate.classical and not racer.entry.trained]
     others = [racer.entry for racer in ranked if racer is not winner]
     return Race(winner, untrained, classical[0], (winner.entry, *others))
 
