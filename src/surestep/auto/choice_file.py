@@ -24,8 +24,10 @@ class _Facts:
 
     words: str
     entries: tuple[Entry, ...]
+    winner: int
     horizon: int
     smoothness: float
+    seconds: float
     rules: list[Any]
     """The chosen rule, then the opponents."""
     names: list[str]
@@ -42,8 +44,10 @@ def write_choice(path: Path, choice: Choice) -> None:
     facts = _Facts(
         choice.words,
         choice.entries,
+        choice.winner,
         choice.horizon,
         choice.smoothness,
+        choice.seconds,
         rules,
         list(choice.baselines),
     )
