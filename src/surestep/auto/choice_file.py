@@ -83,7 +83,16 @@ def read_choice(path: Path, problem: Problem) -> Choice:
     except SolverFileError as error:
         raise RunFolderError(str(error)) from error
     baselines = dict(zip(facts.names, rules[1:], strict=True))
-    return Choice(rules[0], baselines, facts.words, facts.entries, facts.horizon, facts.smoothness)
+    return Choice(
+        rules[0],
+        baselines,
+        facts.words,
+        facts.entries,
+        facts.winner,
+        facts.horizon,
+        facts.smoothness,
+        facts.seconds,
+    )
 
 
 def _part(arrays: dict[str, Any], place: int) -> dict[str, Any]:
