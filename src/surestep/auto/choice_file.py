@@ -12,9 +12,10 @@ from surestep.problem import Problem, working_precision
 from surestep.solver.rule_data import pack, references, unpack
 from surestep.storage.arrays import Announced, read_arrays, write_arrays
 from surestep.storage.records import from_plain, to_plain
+from surestep.storage.run_folder import CHOICE
 
 KIND = "surestep choice"
-NAME = "choice.safetensors"
+NAME = CHOICE
 """What it is called in a run's folder."""
 
 

@@ -85,8 +85,9 @@ def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | No
     require_seed(given.seed)
     budget = seconds(given.budget)
     folder = RunFolder(out or Path("runs") / f"{title(spec).replace(':', '-')}-seed{given.seed}")
+    folder.require_free()
     working_in(folder.path)
-    if folder.config_path.exists():
+    if folder.kept(folder.config_path).exists():
         # What was measured and chosen when the run began stays as it is.
         config = registry.read_config(folder)
         if getattr(config.problem, "file", None) != absolute(spec) or config.seed != given.seed:
