@@ -49,8 +49,8 @@ class Race:
     winner: Racer
     untrained: Racer
     """The best that was not trained."""
-    opponent: Racer
-    """The best classical one, that knows step sizes alone."""
+    classical: tuple[Racer, ...]
+    """Those that know step sizes alone, the best first."""
     entries: tuple[Entry, ...]
     """All that took part, the best first."""
 
@@ -151,8 +151,10 @@ def _ended(racers: list[Racer], use: Use) -> Race:
     winner = ranked[0]
     if winner.entry.score(use) * _TIE > untrained.entry.score(use):
         winner = untrained
-    classical = [racer for racer in ranked if racer.candidate.classical]
-    return Race(winner, untrained, classical[0], tuple(racer.entry for racer in ranked))
+    classical = tuple(
+        racer for racer in ranked if racer.candidate.classical and not racer.entry.trained
+    )
+    return Race(winner, untrained, classical, tuple(racer.entry for racer in ranked))
 
 
 def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float) -> Racer:
