@@ -53,6 +53,7 @@ def _phase():
 
 def _gamma():
     features = _normal(8, 40, 5)
+    features[..., -1] = 1.0
     outcomes = np.exp(features[..., 0]) * np.random.default_rng(3).gamma(2.0, 0.5, (8, 40))
     return menus.gamma(5, 40, 1e-2), {"features": features, "outcomes": outcomes}
 

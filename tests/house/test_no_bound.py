@@ -14,7 +14,7 @@ import surestep
 from support.tiny import CONFIG, changed
 from support.tiny import PROBLEM as TINY_PROBLEM
 from support.types import unchecked
-from surestep.auto.choice import decrease_goal
+from surestep.auto.goals import decrease_goal
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.certify.certificate import Certificate

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ from surestep.auto.arena import Arena, Entry, Use
 from surestep.auto.outsiders import outsiders
 from surestep.auto.race import Race, Racer, hold_race
 from surestep.auto.survey import Survey, solve_minima, survey, surveyed_instances
+from surestep.base.clock import Stopwatch
 from surestep.base.progress import Reporter
 from surestep.problem import (
     CompositeProblem,
@@ -28,6 +30,7 @@ from surestep.problem import (
 from surestep.problem.structure import Structure, find_structure
 from surestep.rules import LBFGS, Checked, FistaWithRestart, GradientDescent, ProximalGradient
 from surestep.rules.base import Rule, hyper_of
+from surestep.storage.records import to_plain
 from surestep.train import Accuracies, Experiment
 
 SURVEYED = 256
@@ -48,13 +51,23 @@ class Choice:
     """The rule in words."""
     entries: tuple[Entry, ...]
     """The race, the best first."""
+    winner: int
+    """Which of them was chosen: the best, or a simpler one that is as good."""
     horizon: int
     smoothness: float
+    seconds: float
+    """What survey and race took."""
 
     @property
     def trained(self) -> bool:
         """Whether training has won anything."""
-        return next((entry.trained for entry in self.entries), False)
+        return self.entries[self.winner].trained
+
+    @property
+    def noted(self) -> dict[str, Any]:
+        """The race in plain values."""
+        fields = ("words", "entries", "winner", "seconds")
+        return {"state": "done"} | {name: to_plain(getattr(self, name)) for name in fields}
 
 
 def survey_of(problem: Problem, prior_size: int, seed: int) -> Survey:
@@ -81,6 +94,7 @@ def choose(
     report: Reporter,
 ) -> Choice:
     """Hold the race on the survey's instances, and put the winner inside a check."""
+    watch = Stopwatch()
     data = PriorSet.draw(problem, len(found.minima), seed)
     structure = find_structure(problem, data.thetas)
     arena = Arena.of(problem, data.thetas, found.starts, found.minima, found.fitted, accuracy)
@@ -91,8 +105,10 @@ def choose(
         _opponents(race, found),
         _words(race),
         race.entries,
+        race.entries.index(race.winner.entry),
         rule.at,
         found.smoothness,
+        round(found.seconds + watch.seconds, 3),
     )
 
 
@@ -190,6 +206,7 @@ def experiment_for(
         accuracies=Accuracies(accuracies, minima, above="the least loss found by a long run"),
         minima=minima,
         external=outsiders(problem),
+        race=choice.noted,
     )
 
 

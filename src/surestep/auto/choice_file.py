@@ -12,9 +12,10 @@ from surestep.problem import Problem, working_precision
 from surestep.solver.rule_data import pack, references, unpack
 from surestep.storage.arrays import Announced, read_arrays, write_arrays
 from surestep.storage.records import from_plain, to_plain
+from surestep.storage.run_folder import CHOICE
 
 KIND = "surestep choice"
-NAME = "choice.safetensors"
+NAME = CHOICE
 """What it is called in a run's folder."""
 
 
@@ -24,8 +25,10 @@ class _Facts:
 
     words: str
     entries: tuple[Entry, ...]
+    winner: int
     horizon: int
     smoothness: float
+    seconds: float
     rules: list[Any]
     """The chosen rule, then the opponents."""
     names: list[str]
@@ -42,8 +45,10 @@ def write_choice(path: Path, choice: Choice) -> None:
     facts = _Facts(
         choice.words,
         choice.entries,
+        choice.winner,
         choice.horizon,
         choice.smoothness,
+        choice.seconds,
         rules,
         list(choice.baselines),
     )
@@ -79,7 +84,16 @@ def read_choice(path: Path, problem: Problem) -> Choice:
     except SolverFileError as error:
         raise RunFolderError(str(error)) from error
     baselines = dict(zip(facts.names, rules[1:], strict=True))
-    return Choice(rules[0], baselines, facts.words, facts.entries, facts.horizon, facts.smoothness)
+    return Choice(
+        rules[0],
+        baselines,
+        facts.words,
+        facts.entries,
+        facts.winner,
+        facts.horizon,
+        facts.smoothness,
+        facts.seconds,
+    )
 
 
 def _part(arrays: dict[str, Any], place: int) -> dict[str, Any]:

@@ -162,6 +162,8 @@ def _planned(
     report: Reporter,
     **changes: Any,
 ) -> FitPlan:
+    if folder is not None:
+        folder.require_free()
     config = _begun(folder, name_of(problem), seed)
     if config is None or folder is None:
         found, config, choice = decided(problem, name_of(problem), wanted, seed, report)
@@ -188,7 +190,7 @@ def decided(
 
 def _begun(folder: RunFolder | None, name: str, seed: int) -> Config | None:
     """The configuration of a run that has begun: what was measured then stays as it is."""
-    if folder is None or not folder.config_path.exists():
+    if folder is None or not folder.kept(folder.config_path).exists():
         return None
     plain = folder.stored_config()
     if not isinstance(plain, dict) or (plain.get("name"), plain.get("seed")) != (name, seed):

@@ -73,7 +73,7 @@ def certify_fresh(given: Arguments, instances: str, leader: Leader | None) -> No
     run, config, experiment = open_run(Path(given.subject), given.problem)
     size = given.size or config.sizes.train
     if leader is not None:
-        leader.introduce(subject_of(config, instances, size, given.problem))
+        leader.introduce(subject_of(config, instances, size, given.problem, run))
     train = fresh_instances(experiment.problem, instances, size)
     with run.locked():
         document, place = certify_again(

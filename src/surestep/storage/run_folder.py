@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import xarray
 
 SCHEMA = 1
+CHOICE = "choice.safetensors"
+"""The rule that was chosen for a problem of one's own: written before the run begins."""
 _ONLY_IN_0_1 = "abreast"
 """A setting that had this name in version 0.1 alone."""
 
@@ -112,17 +114,25 @@ class RunFolder:
                 self.kept(path).mend()
             yield
 
-    def _require_ours(self, config: Any) -> None:
+    def require_free(self) -> None:
+        """Refuse a folder that holds something else than a run, before any work is done for it."""
         for place in (self.path, *self.path.parents):
             if place.exists() and not place.is_dir():
                 raise RunFolderError(f"{place} is a file, not a folder for a run")
         if self.kept(self.config_path).exists():
-            self._require_same(self.stored_config(), json.loads(to_json(config)))
+            return
         # Names with a dot are the lock and what an interrupted write may leave behind.
-        elif self.path.exists() and any(p.name[0] != "." for p in self.path.iterdir()):
+        if self.path.exists() and any(
+            place.name[0] != "." and place.name != CHOICE for place in self.path.iterdir()
+        ):
             raise RunFolderError(
                 f"{self.path} is not empty and holds no run: choose another folder (--out)"
             )
+
+    def _require_ours(self, config: Any) -> None:
+        self.require_free()
+        if self.kept(self.config_path).exists():
+            self._require_same(self.stored_config(), json.loads(to_json(config)))
 
     def _require_same(self, found: Any, wanted: Any) -> None:
         differences = list(_differences(found, wanted))
