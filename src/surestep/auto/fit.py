@@ -30,8 +30,9 @@ class FitPlan:
 
     The rule is chosen already: `choice.entries` lists all candidates, the fastest first, each with
     `name`, `trained`, `iterations` (to the accuracy on nine of ten instances; infinite if it was
-    not reached), and the seconds of a solve `alone` and in a `batch`. `choice.rule` is the winner
-    with its check.
+    not reached), and the seconds of a solve `alone` and in a `batch` (infinite if that was not
+    measured). `choice.winner` is the place of the one that was chosen, and `choice.rule` is its
+    rule, inside a check.
 
     **Example:**
 
