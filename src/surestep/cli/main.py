@@ -44,8 +44,9 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       write a commented file to start from, for a family of your own
   surestep check my_problem.py[:NAME]
       what is wrong or slow with a problem of your own, and what to change
-  surestep run my_problem.py[:NAME] [--budget 2m] [--seed N] [--out DIR] [settings]
-      the same as for the problems that come along, with a rule that is picked for yours
+  surestep run my_problem.py[:NAME] [--budget 2m] [--accuracy 1e-6] [--use single|batch|both]
+      [--seed N] [--out DIR] [settings]
+      the same as for the problems that come along, with the rule that is fastest on yours
   surestep resume DIR [--problem my_problem.py[:NAME]]
       go on with a run that was interrupted; a run's folder runs no code, so name your own file
   surestep report DIR [--problem my_problem.py[:NAME]]

@@ -38,7 +38,7 @@ class _Limited(Protocol):
 
 
 class AbstractQuasiNewton(GradientRule):
-    """L-BFGS's direction (the two-loop recursion) in a metric, taken as far as it says.
+    """L-BFGS's direction in a metric, taken as far as it says.
 
     The metric takes the place of the multiple of the identity that L-BFGS begins its estimate of
     the inverse Hessian with. Near a minimum the full step is the right one; farther away it is cut
