@@ -207,4 +207,5 @@ def test_a_batch_makes_no_array_of_batch_times_matrix():
     arrays, rest = eqx.partition(rule, eqx.is_array)
     program = jax.jit(lambda arrays, thetas: solve(eqx.combine(arrays, rest), thetas))
     compiled = program.lower(arrays, thetas).compile().as_text()
+    assert compiled is not None
     assert "f64[7,12,12]" not in compiled and "f64[7,8,12]" not in compiled

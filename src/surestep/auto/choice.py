@@ -52,9 +52,7 @@ class Choice:
     words: str
     """The rule in words."""
     entries: tuple[Entry, ...]
-    """The race, the best first."""
-    winner: int
-    """Which of them was chosen: the best, or a simpler one that is as good."""
+    """The race: the winner, then the others, the fastest first."""
     horizon: int
     smoothness: float
     seconds: float
@@ -63,12 +61,12 @@ class Choice:
     @property
     def trained(self) -> bool:
         """Whether training has won anything."""
-        return self.entries[self.winner].trained
+        return self.entries[0].trained
 
     @property
     def noted(self) -> dict[str, Any]:
         """The race in plain values."""
-        fields = ("words", "entries", "winner", "seconds")
+        fields = ("words", "entries", "seconds")
         return {"state": "done"} | {name: to_plain(getattr(self, name)) for name in fields}
 
 
@@ -107,7 +105,6 @@ def choose(
         _opponents(race, found),
         _words(race),
         race.entries,
-        race.entries.index(race.winner.entry),
         rule.at,
         found.smoothness,
         round(found.seconds + watch.seconds, 3),
@@ -148,7 +145,11 @@ def _checked(arena: Arena, race: Race, found: Survey, structure: Structure) -> C
     iterations = _long_enough(arena, racer)
     step = 1 / found.smoothness
     slopes, solved = _slopes(arena, racer, iterations, step)
-    tolerance = 2 * float(np.max(slopes[solved], initial=0.0)) or math.inf
+    tolerance = math.inf
+    if solved.any():
+        # Where minima are met exactly, rounding must pass elsewhere.
+        rounding = float(8 * np.finfo(arena.problem.precision).eps * np.max(found.slopes))
+        tolerance = 2 * max(float(np.max(slopes[solved])), rounding) or math.inf
     rescue = 2 * classical.iterations if math.isfinite(classical.iterations) else 500
     return Checked(
         racer.candidate.rule,
