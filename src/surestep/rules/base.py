@@ -75,6 +75,9 @@ class Rule(eqx.Module):
     needs: ClassVar[tuple[Need, ...]] = ()
     learns_start: ClassVar[bool] = False
     """Whether the state that `init` makes depends on the hyper."""
+    recovers: ClassVar[bool] = False
+    """Whether a rollout goes on after a loss that is not finite; if not, it has diverged for good.
+    """
 
     @abc.abstractmethod
     def init(self, oracle: Oracle, x: Vector) -> State:
