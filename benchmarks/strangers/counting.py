@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ def ground(menu: Menu, thetas: Any) -> Ground:
 def separate(thetas: Any) -> list[Any]:
     """Stacked instances, one by one."""
     number = jax.tree.leaves(thetas)[0].shape[0]
-    return [jax.tree.map(lambda leaf: leaf[i], thetas) for i in range(number)]  # noqa: B023
+    return [jax.tree.map(operator.itemgetter(i), thetas) for i in range(number)]
 
 
 def _chunk(loop: Loop, menu: Menu, thetas: Any, states: Any) -> tuple[Any, np.ndarray]:

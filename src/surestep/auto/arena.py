@@ -117,10 +117,17 @@ class Arena:
             if self.solved(program, high) >= SHARE:
                 break
             took = (time.perf_counter() - began) / self.size
-            if watch.seconds > seconds or took > 2 * rival or high >= _LONGEST:
+            behind = took > 2 * rival and self._again(program, high) > 2 * rival
+            if watch.seconds > seconds or behind or high >= _LONGEST:
                 return math.inf
             low, high = high, 2 * high
         return self._least(program, low, high)
+
+    def _again(self, program: Program, iterations: int) -> float:
+        """Seconds of a solve in a batch: a single look may have met a pause of the machine."""
+        began = time.perf_counter()
+        self.solved(program, iterations)
+        return (time.perf_counter() - began) / self.size
 
     def fewer(self, program: Program, iterations: float) -> float:
         """The same for a variant: infinite unless it needs fewer than so many."""
@@ -129,7 +136,10 @@ class Arena:
         enough = int(0.97 * iterations) if iterations > 30 else int(iterations) - 1
         if enough < 1 or self.solved(program, enough) < SHARE:
             return math.inf
-        return self._least(program, enough // 2, enough)
+        low, high = enough // 2, enough
+        while low and self.solved(program, low) >= SHARE:
+            low, high = low // 2, low
+        return self._least(program, low, high)
 
     def _least(self, program: Program, low: int, high: int) -> int:
         while high - low > max(1, high // 20):

@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from surestep.auto.arena import Arena, Entry, Use
+from surestep.auto.candidates import Candidate
 from surestep.auto.outsiders import outsiders
 from surestep.auto.race import Race, Racer, hold_race
 from surestep.auto.survey import Survey, solve_minima, survey, surveyed_instances
@@ -36,6 +37,7 @@ from surestep.train import Accuracies, Experiment
 SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""
 _SURE = 0.97  # the share of instances that should pass the check
+_OPPONENTS = 2  # classical methods that the evaluation shows
 _LONGER = 1.4  # but no more iterations than that many times those for nine of ten
 
 
@@ -50,9 +52,7 @@ class Choice:
     words: str
     """The rule in words."""
     entries: tuple[Entry, ...]
-    """The race, the best first."""
-    winner: int
-    """Which of them was chosen: the best, or a simpler one that is as good."""
+    """The race: the winner, then the others, the fastest first."""
     horizon: int
     smoothness: float
     seconds: float
@@ -61,12 +61,12 @@ class Choice:
     @property
     def trained(self) -> bool:
         """Whether training has won anything."""
-        return self.entries[self.winner].trained
+        return self.entries[0].trained
 
     @property
     def noted(self) -> dict[str, Any]:
         """The race in plain values."""
-        fields = ("words", "entries", "winner", "seconds")
+        fields = ("words", "entries", "seconds")
         return {"state": "done"} | {name: to_plain(getattr(self, name)) for name in fields}
 
 
@@ -105,7 +105,6 @@ def choose(
         _opponents(race, found),
         _words(race),
         race.entries,
-        race.entries.index(race.winner.entry),
         rule.at,
         found.smoothness,
         round(found.seconds + watch.seconds, 3),
@@ -119,12 +118,18 @@ def _words(race: Race) -> str:
 
 
 def _opponents(race: Race, found: Survey) -> dict[str, Rule]:
-    """The race's best classical method, and the simplest one there is."""
+    """The race's best classical methods, but not the one that was chosen itself."""
+    chosen = race.winner.entry
+    others = [
+        racer.candidate
+        for racer in race.classical
+        if math.isfinite(racer.entry.iterations) and racer.entry != chosen
+    ]
     step = 1 / found.smoothness
-    best = race.opponent.candidate
     simplest: Rule = ProximalGradient(step) if found.composite else GradientDescent(step)
     name = "proximal gradient" if found.composite else "gradient descent"
-    return {best.name: _constant(best.rule), name: simplest}
+    few = others[:_OPPONENTS] or [Candidate(name, simplest)]
+    return {other.name: _constant(other.rule) for other in few}
 
 
 def _constant(rule: Rule) -> Rule:
@@ -136,11 +141,15 @@ def _constant(rule: Rule) -> Rule:
 
 def _checked(arena: Arena, race: Race, found: Survey, structure: Structure) -> Checked:
     """The winner with a check after as many iterations as nearly all instances need."""
-    racer, classical = race.winner, race.opponent.entry
+    racer, classical = race.winner, race.classical[0].entry
     iterations = _long_enough(arena, racer)
     step = 1 / found.smoothness
     slopes, solved = _slopes(arena, racer, iterations, step)
-    tolerance = 2 * float(np.max(slopes[solved], initial=0.0)) or math.inf
+    tolerance = math.inf
+    if solved.any():
+        # Where minima are met exactly, rounding must pass elsewhere.
+        rounding = float(8 * np.finfo(arena.problem.precision).eps * np.max(found.slopes))
+        tolerance = 2 * max(float(np.max(slopes[solved])), rounding) or math.inf
     rescue = 2 * classical.iterations if math.isfinite(classical.iterations) else 500
     return Checked(
         racer.candidate.rule,

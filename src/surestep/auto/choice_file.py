@@ -25,7 +25,6 @@ class _Facts:
 
     words: str
     entries: tuple[Entry, ...]
-    winner: int
     horizon: int
     smoothness: float
     seconds: float
@@ -45,7 +44,6 @@ def write_choice(path: Path, choice: Choice) -> None:
     facts = _Facts(
         choice.words,
         choice.entries,
-        choice.winner,
         choice.horizon,
         choice.smoothness,
         choice.seconds,
@@ -89,7 +87,6 @@ def read_choice(path: Path, problem: Problem) -> Choice:
         baselines,
         facts.words,
         facts.entries,
-        facts.winner,
         facts.horizon,
         facts.smoothness,
         facts.seconds,

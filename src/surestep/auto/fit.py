@@ -9,6 +9,7 @@ from surestep.auto.choice import Choice, choose, experiment_for
 from surestep.auto.choice_file import NAME as CHOICE
 from surestep.auto.choice_file import read_choice, write_choice
 from surestep.auto.configure import Config, OwnSettings, configure, seconds, survey_checked
+from surestep.auto.goals import goal_for
 from surestep.auto.survey import Survey
 from surestep.base.errors import ConfigurationError
 from surestep.base.progress import Reporter, Silence
@@ -31,7 +32,7 @@ class FitPlan:
     The rule is chosen already: `choice.entries` lists all candidates, the fastest first, each with
     `name`, `trained`, `iterations` (to the accuracy on nine of ten instances; infinite if it was
     not reached), and the seconds of a solve `alone` and in a `batch` (infinite if that was not
-    measured). `choice.winner` is the place of the one that was chosen, and `choice.rule` is its
+    measured). The first one was chosen, and `choice.rule` is its
     rule, inside a check.
 
     **Example:**
@@ -184,6 +185,7 @@ def decided(
     wanted.validate()
     report.say(f"{name}: solving a few instances to see what suits them")
     found = survey_checked(problem, seed)
+    goal_for(problem, found)  # a problem that has none is refused before the race
     choice = choose(problem, found, seed, wanted.accuracy, wanted.use, RACE * wanted.budget, report)
     config = configure(problem, found, choice, name, wanted.budget, seed, wanted)
     return found, config, choice

@@ -49,10 +49,10 @@ class Race:
     winner: Racer
     untrained: Racer
     """The best that was not trained."""
-    opponent: Racer
-    """The best classical one, that knows step sizes alone."""
+    classical: tuple[Racer, ...]
+    """Those that know step sizes alone, the best first."""
     entries: tuple[Entry, ...]
-    """All that took part, the best first."""
+    """All that took part: the winner, then the others, the fastest first."""
 
 
 def hold_race(
@@ -67,6 +67,7 @@ def hold_race(
     problem, watch = arena.problem, Stopwatch()
     entrants = candidates(problem, found, structure)
     racers: list[Racer] = []
+    simplest = [entrant.name for entrant in entrants]
     with report.stage("race", len(entrants) + 4, "candidates") as bar:
         # Everybody has a short while; where nobody is there in time, all have a longer one.
         for share in (0.04, 0.3):
@@ -74,6 +75,8 @@ def hold_race(
                 if watch.seconds > 0.6 * seconds and (racers or share > 0.04):
                     break
                 rival = min((racer.entry.batch for racer in racers), default=math.inf)
+                # Who has a second try takes part once.
+                racers = [racer for racer in racers if racer.candidate.name != entrant.name]
                 racers.append(_tried(arena, entrant, share * seconds, rival))
                 bar.advance(1, _told(racers[-1].entry))
             if any(math.isfinite(racer.entry.iterations) for racer in racers):
@@ -84,6 +87,7 @@ def hold_race(
         for racer in best:
             if watch.seconds < 0.7 * seconds:
                 candidate = started(racer.candidate, problem, found)
+                simplest.append(candidate.name)
                 racers.append(_tried(arena, candidate, 0.04 * seconds, racer.entry.batch))
                 bar.advance(1, _told(racers[-1].entry))
         racers = [*_alone(arena, racers, use)]
@@ -93,7 +97,7 @@ def hold_race(
             if left > 0.2 * seconds and math.isfinite(racer.entry.iterations):
                 racers.append(_trained(arena, racer, structure, left))
                 bar.advance(1, _told(racers[-1].entry))
-    return _ended(racers, use)
+    return _ended(racers, use, simplest)
 
 
 def _told(entry: Entry) -> str:
@@ -145,14 +149,20 @@ def _with_times(racer: Racer, batch: float, alone: float) -> Racer:
     return dataclasses.replace(racer, entry=entry)
 
 
-def _ended(racers: list[Racer], use: Use) -> Race:
+def _ended(racers: list[Racer], use: Use, simplest: list[str]) -> Race:
+    """The fastest wins, or the simplest of those that are about as fast."""
     ranked = sorted(racers, key=lambda racer: racer.entry.score(use))
     untrained = next(racer for racer in ranked if not racer.entry.trained)
-    winner = ranked[0]
-    if winner.entry.score(use) * _TIE > untrained.entry.score(use):
-        winner = untrained
-    classical = [racer for racer in ranked if racer.candidate.classical]
-    return Race(winner, untrained, classical[0], tuple(racer.entry for racer in ranked))
+    enough = _TIE * ranked[0].entry.score(use)
+    winner = min(
+        (racer for racer in ranked if racer.entry.score(use) <= enough),
+        key=lambda racer: (racer.entry.trained, simplest.index(racer.candidate.name)),
+    )
+    classical = tuple(
+        racer for racer in ranked if racer.candidate.classical and not racer.entry.trained
+    )
+    others = [racer.entry for racer in ranked if racer is not winner]
+    return Race(winner, untrained, classical, (winner.entry, *others))
 
 
 def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float) -> Racer:

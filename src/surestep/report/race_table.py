@@ -12,14 +12,14 @@ _HEAD = (
 
 
 def race_table(noted: Mapping[str, Any]) -> Table | None:
-    """All candidates, the best first; none where there was no race."""
+    """All candidates, the chosen one first; none where there was no race."""
     entries = noted.get("entries", ())
     if not entries:
         return None
-    best = _score(entries[0])
+    best = min(map(_score, entries))
     rows = [
         [
-            Cell(entry["name"], "chosen" if place == noted.get("winner") else "", "good"),
+            Cell(entry["name"], "" if place else "chosen", "good"),
             Cell("yes" if entry["trained"] else "no"),
             Cell(_whole(float(entry["iterations"]))),
             Cell(_time(float(entry["alone"]))),

@@ -1,0 +1,288 @@
+"""The race: small families of every kind, what wins on them, and how ties and failures end."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import surestep
+from surestep.auto import race as racing
+from surestep.auto.arena import Arena, Entry
+from surestep.auto.candidates import Candidate, candidates, per_coordinate, started
+from surestep.auto.choice import choose
+from surestep.auto.race import Race, Racer, hold_race
+from surestep.auto.survey import survey
+from surestep.base.progress import Silence
+from surestep.problem.base import Problem
+from surestep.problem.datasets import PriorSet
+from surestep.problem.draw import working_precision
+from surestep.problem.penalties import L1
+from surestep.problem.structure import find_structure
+from surestep.rules import Checked, GradientDescent, Newton, Predicted, SharedADMM
+from surestep.rules.base import Rule, hyper_of
+
+RANDOM = np.random.default_rng(0)
+MATRIX = RANDOM.normal(size=(5, 5)) + 3 * np.eye(5)
+DICTIONARY = RANDOM.normal(size=(8, 12)) / 3
+LONG = 30.0
+"""Seconds in which all candidates have their turn."""
+
+
+def normal(*shape):
+    return functools.partial(jax.random.normal, shape=shape)
+
+
+QUADRATIC = Problem.of(
+    lambda x, theta: 0.5 * jnp.sum((MATRIX @ x - theta) ** 2), np.ones(5), sample=normal(5)
+)
+LASSO = Problem.of(
+    lambda x, theta: 0.5 * jnp.sum((DICTIONARY @ x - theta) ** 2),
+    np.zeros(12),
+    sample=normal(8),
+    penalty=L1(0.02),
+)
+
+
+def counted(key):
+    """An instance of several arrays, of which some hold whole numbers."""
+    which, where = jax.random.split(key)
+    return {
+        "power": jax.random.randint(which, (), 1, 4),
+        "centre": (jax.random.normal(where, (2, 2)), jnp.ones(1)),
+    }
+
+
+def bowl(x, theta):
+    far = x["a"] - theta["centre"][0]
+    tall = jnp.sum(jnp.logaddexp(far, -far)) + (x["b"] - theta["centre"][1][0]) ** 2
+    return theta["power"] * tall
+
+
+def deep(x, theta):
+    return 0.5 * jnp.sum(jnp.arange(1.0, 7.0) * x**2) - theta @ x
+
+
+FAMILIES = {
+    "float32": Problem.of(
+        lambda x, theta: jnp.sum(jnp.cosh(x - theta) - 1),
+        np.zeros(6), sample=normal(6), precision="float32",
+    ),
+    "float32, composite": Problem.of(
+        lambda x, theta: 0.5 * jnp.sum((DICTIONARY @ x - theta) ** 2),
+        np.zeros(12), sample=normal(8), penalty=L1(0.1), precision="float32",
+    ),
+    "pytrees": Problem.of(bowl, {"a": np.full((2, 2), 2.0), "b": -1.0}, sample=counted),
+    "no lower bound": Problem.of(deep, np.ones(6), sample=normal(6), lower=None),
+    "recorded": Problem.of(
+        lambda x, t: 0.5 * jnp.sum((MATRIX @ x - t["theta"]) ** 2) + 0.1 * jnp.sum(x**4),
+        np.ones(5), thetas={"theta": RANDOM.normal(size=(90, 5))},
+    ),
+}  # fmt: skip
+
+
+EVERY = {"quadratic": QUADRATIC, "lasso": LASSO, **FAMILIES}
+
+
+@functools.cache
+def surveyed(name):
+    problem = EVERY[name]
+    data = PriorSet.draw(problem, 27, 0)
+    return data, survey(problem, data), find_structure(problem, data.thetas)
+
+
+def arena_of(name, accuracy=1e-6):
+    data, found, _ = surveyed(name)
+    return Arena.of(EVERY[name], data.thetas, found.starts, found.minima, found.fitted, accuracy)
+
+
+def held(name, use="both", seconds=5.0, accuracy=1e-6):
+    _, found, structure = surveyed(name)
+    return hold_race(arena_of(name, accuracy), found, structure, use, seconds, Silence())
+
+
+def require_whole(race: Race, use):
+    """What holds of every race."""
+    entries = race.entries
+    assert entries[0] == race.winner.entry
+    scores = [entry.score(use) for entry in entries]
+    assert scores[1:] == sorted(scores[1:])
+    assert scores[0] <= 1.05 * min(scores)
+    assert len({(entry.name, entry.trained) for entry in entries}) == len(entries)
+    assert not race.untrained.entry.trained
+    assert all(one.candidate.classical and not one.entry.trained for one in race.classical)
+    for entry in entries:
+        assert math.isfinite(entry.batch) == math.isfinite(entry.iterations)
+        assert entry.iterations >= 1
+
+
+def few(problem, found, structure):
+    """The first candidate, and Newton's method where there is one."""
+    every = candidates(problem, found, structure)
+    return [every[0], *(one for one in every if isinstance(one.rule, Newton) and one.rule.anew)]
+
+
+@pytest.fixture(scope="module")
+def quadratic():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(racing, "candidates", few)
+        return held("quadratic")
+
+
+@pytest.fixture(scope="module")
+def lasso():
+    return held("lasso")
+
+
+def test_a_quadratic_with_a_shared_hessian_is_solved_at_once(quadratic):
+    require_whole(quadratic, "both")
+    assert quadratic.winner.entry.iterations <= 2
+    counts = {entry.name: entry.iterations for entry in quadratic.entries if not entry.trained}
+    assert counts["Newton"] == 1
+    assert counts["accelerated gradients"] > 10
+    assert any("start" in name for name in counts)
+
+
+def test_a_lasso_with_a_fixed_dictionary_is_factored_once(lasso):
+    require_whole(lasso, "both")
+    counts = {entry.name: entry.iterations for entry in lasso.entries if not entry.trained}
+    assert counts["ADMM, factored once"] <= counts["FISTA with restart"]
+    assert counts["ADMM, factored once"] < math.inf
+
+
+def test_what_wins_really_reaches_the_accuracy(lasso):
+    arena = arena_of("lasso")
+    racer = lasso.winner
+    assert arena.solved(racer.program, int(racer.entry.iterations)) >= 0.9
+    fresh = arena.program(racer.candidate.rule)
+    assert arena.solved(fresh, int(racer.entry.iterations)) >= 0.9
+
+
+def entrant(name, alone, batch=1.0, trained=False, classical=True) -> Racer:
+    rule: Rule = GradientDescent(0.1)
+    iterations = 5.0 if math.isfinite(batch) else math.inf
+    entry = Entry(name, trained, iterations, alone, batch)
+    return Racer(Candidate(name, rule, classical), arena_of("quadratic").program(rule), entry)
+
+
+def test_ties_go_to_the_simpler_and_to_the_untrained():
+    names = ["simple", "rich", "richest"]
+
+    def won(*racers, use="single"):
+        race = racing._ended(list(racers), use, names)
+        require_whole(race, use)
+        return race.winner.entry.name, race.winner.entry.trained
+
+    simple, rich = entrant("simple", 1.04), entrant("rich", 1.0)
+    assert won(rich, simple) == ("simple", False)
+    assert won(simple, rich, entrant("richest", 0.99)) == ("rich", False)
+    assert won(entrant("simple", 1.06), rich) == ("rich", False)
+    assert won(rich, entrant("rich", 0.96, trained=True)) == ("rich", False)
+    assert won(rich, entrant("rich", 0.94, trained=True)) == ("rich", True)
+    # Nobody is there in time: the simplest is.
+    late = [entrant(name, math.inf, math.inf) for name in names]
+    assert won(*reversed(late)) == ("simple", False)
+    assert won(*late[1:], entrant("simple", math.inf, 1.0)) == ("simple", False)
+
+
+def test_the_use_decides():
+    names = ["one by one", "all at once"]
+    one, all_at_once = entrant(names[0], 1.0, 10.0), entrant(names[1], 4.0, 1.0)
+    for use, winner in [("single", one), ("batch", all_at_once), ("both", all_at_once)]:
+        assert racing._ended([one, all_at_once], use, names).winner is winner
+
+
+def test_training_that_wins_nothing_does_not_win(monkeypatch):
+    """A trained candidate is one that needs fewer iterations than before."""
+    arena, (_, _, structure) = arena_of("lasso"), surveyed("lasso")
+    entrants = candidates(LASSO, surveyed("lasso")[1], structure)
+    splitting = next(one for one in entrants if isinstance(one.rule, SharedADMM))
+    racer = racing._tried(arena, dataclasses.replace(splitting, variants=()), 9.0, math.inf)
+    untaught = lambda rule, problem, lesson, floors, hyper, memory, *_: (hyper, memory)  # noqa: E731
+    monkeypatch.setattr(racing, "_learn", untaught)
+    found = racing._trained(arena, racer, structure, 0.05, "both")
+    assert found.entry.trained and found.entry.alone == math.inf
+    assert found.entry.score("both") == math.inf
+    same = racing._trained(arena, racer, structure, 0.05, "batch")
+    race = racing._ended([racer, same], "batch", [racer.candidate.name])
+    assert race.winner is racer
+
+
+def test_penalties_are_trained_coordinate_by_coordinate_where_the_proximal_map_is():
+    entrants = candidates(LASSO, *surveyed("lasso")[1:])
+    splitting = next(one for one in entrants if isinstance(one.rule, SharedADMM))
+    wide = per_coordinate(splitting, surveyed("lasso")[2]).rule
+    assert isinstance(wide, SharedADMM) and wide.log_penalty.shape == (12,)
+    assert per_coordinate(entrants[0], surveyed("lasso")[2]) is entrants[0]
+
+
+@pytest.mark.parametrize("use", ["single", "batch", "both"])
+def test_an_accuracy_that_nobody_reaches_is_no_error(use, monkeypatch):
+    monkeypatch.setattr(racing, "candidates", few)
+    race = held("quadratic", use, 0.5, accuracy=1e-300)
+    require_whole(race, use)
+    assert all(entry.iterations == math.inf for entry in race.entries)
+    assert race.winner.entry.name == race.opponent.entry.name == "accelerated gradients"
+
+
+def test_who_diverges_is_last(monkeypatch):
+    wild = Candidate("wild", GradientDescent(1e6), True)
+    monkeypatch.setattr(racing, "candidates", lambda *given: [wild, *few(*given)])
+    race = held("quadratic", "batch", 3.0)
+    require_whole(race, "batch")
+    assert race.entries[-1].name == "wild" and race.entries[-1].batch == math.inf
+    assert race.winner.entry.name != "wild"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_second_is_enough_for_some_end(name):
+    """Of every kind of problem, with whatever had its turn."""
+    problem = FAMILIES[name]
+    _, found, _ = surveyed(name)
+    assert np.all(np.isfinite(found.minima))
+    choice = choose(problem, found, 0, 1e-4, "both", 1.0, Silence())
+    rule = choice.rule
+    assert isinstance(rule, Checked)
+    assert rule.at == choice.horizon >= 1
+    assert len(choice.baselines) == 2 and choice.entries
+    assert choice.trained == choice.entries[0].trained
+    assert choice.entries[0].name in choice.words
+    arena = arena_of(name, 1e-4)
+    if math.isfinite(choice.entries[0].iterations):
+        assert arena.solved(arena.program(rule), rule.at) >= 0.9
+        assert 0 < rule.tolerance < math.inf
+    with working_precision(problem):
+        assert hyper_of(rule).dtype == problem.precision
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", ["single", "batch", "both"])
+@pytest.mark.parametrize("name", EVERY)
+def test_all_candidates_have_their_turn(name, use):
+    race = held(name, use, LONG, 1e-4)
+    require_whole(race, use)
+    assert math.isfinite(race.winner.entry.score(use))
+    _, found, structure = surveyed(name)
+    entrants = {one.name for one in candidates(EVERY[name], found, structure)}
+    assert entrants <= {entry.name for entry in race.entries}
+
+
+def test_a_predicted_start_knows_whole_numbers_from_others():
+    problem = FAMILIES["pytrees"]
+    _, found, structure = surveyed("pytrees")
+    candidate = started(candidates(problem, found, structure)[0], problem, found)
+    assert isinstance(candidate.rule, Predicted)
+    assert not candidate.classical and candidate.name.endswith(" start")
+    # Four numbers and one that is always 1; the power is left out.
+    assert candidate.rule.weights.shape[1] in (0, 5)
+    arena = arena_of("pytrees")
+    assert arena.solved(arena.program(candidate.rule), 3000) >= 0.9
+
+
+def test_the_use_of_the_public_names():
+    """`fit` takes the same words."""
+    with pytest.raises(surestep.errors.ConfigurationError, match="use must be"):
+        surestep.plan_fit(QUADRATIC, 10, use="all")  # pyright: ignore
