@@ -29,11 +29,10 @@ RACE = 0.35
 class FitPlan:
     """What `fit` would do with a problem: change it with `dataclasses.replace`, then `learn`.
 
-    The rule is chosen already: `choice.entries` lists all candidates, the fastest first, each with
-    `name`, `trained`, `iterations` (to the accuracy on nine of ten instances; infinite if it was
-    not reached), and the seconds of a solve `alone` and in a `batch` (infinite if that was not
-    measured). The first one was chosen, and `choice.rule` is its
-    rule, inside a check.
+    The rule is chosen already: `choice.entries` lists the winner, then the other candidates, the
+    fastest first, each with `name`, `trained`, `iterations` (to the accuracy on nine of ten
+    instances; infinite if it was not reached), and the seconds of a solve `alone` and in a `batch`
+    (infinite if that was not measured). `choice.rule` is the winner's rule, inside a check.
 
     **Example:**
 
