@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,10 @@ class Ground:
             within = losses <= self.minima + accuracy * self.gaps
         return np.sum(within, axis=-1) >= math.ceil(SHARE * self.size)
 
+    def sane(self, losses: np.ndarray) -> bool:
+        """Whether all losses are finite and none is above the one at the start."""
+        return bool(np.all(losses <= self.minima + 1.01 * self.gaps))
+
     def losses(self, points: Any) -> np.ndarray:
         """At points, stacked and flat."""
         points = np.asarray(points).reshape(self.size, -1)
@@ -55,7 +60,7 @@ def ground(menu: Menu, thetas: Any) -> Ground:
     bare = Ground(menu, thetas, np.zeros(number), np.ones(number))
     method, iterations = menu.trusted
     loop = method.loops[0]
-    states = begin_all(loop.begin, menu.loss, loop.shared, thetas)
+    states = begin_all(loop.begin, loop.shared, thetas)
     longest, least = math.ceil(iterations / CHUNK), np.full(number, np.inf)
     for _ in range(longest):
         states, losses = _chunk(loop, menu, thetas, states)
@@ -77,7 +82,7 @@ def ground(menu: Menu, thetas: Any) -> Ground:
 def separate(thetas: Any) -> list[Any]:
     """Stacked instances, one by one."""
     number = jax.tree.leaves(thetas)[0].shape[0]
-    return [jax.tree.map(lambda leaf: leaf[i], thetas) for i in range(number)]  # noqa: B023
+    return [jax.tree.map(operator.itemgetter(i), thetas) for i in range(number)]
 
 
 def _chunk(loop: Loop, menu: Menu, thetas: Any, states: Any) -> tuple[Any, np.ndarray]:
@@ -86,17 +91,27 @@ def _chunk(loop: Loop, menu: Menu, thetas: Any, states: Any) -> tuple[Any, np.nd
 
 
 def iterations_needed(
-    where: Ground, loop: Loop, limit: int, accuracies: Sequence[float] = ACCURACIES
+    where: Ground,
+    loop: Loop,
+    limit: int,
+    accuracies: Sequence[float] = ACCURACIES,
+    steady: bool = False,
 ) -> list[int | None]:
-    """The least iterations after which enough instances are within each accuracy."""
+    """The least iterations after which enough instances are within each accuracy.
+
+    Who must be steady has none if an instance is thrown back behind the start, as too large steps
+    do: on other instances it may be too many.
+    """
     found: list[int | None] = [None] * len(accuracies)
-    states = begin_all(loop.begin, where.menu.loss, loop.shared, where.thetas)
+    states = begin_all(loop.begin, loop.shared, where.thetas)
     for begun in range(0, limit, CHUNK):
         states, losses = _chunk(loop, where.menu, where.thetas, states)
         for a, accuracy in enumerate(accuracies):
             good = np.flatnonzero(where.reached(losses, accuracy))
             if found[a] is None and good.size and begun + good[0] < limit:
                 found[a] = begun + int(good[0]) + 1
+        if steady and not where.sane(losses[-1]):
+            return [None] * len(accuracies)
         if found[-1] is not None or not np.any(np.isfinite(losses[-1])):
             break
     return found
@@ -109,7 +124,7 @@ def tuned(where: Ground, method: Method) -> tuple[Loop, int | None]:
     """
     best, fewest = method.loops[0], None
     for loop in method.loops:
-        needed = iterations_needed(where, loop, fewest or method.limit, ACCURACIES[-1:])[0]
+        needed = iterations_needed(where, loop, fewest or method.limit, ACCURACIES[-1:], True)[0]
         if needed is not None and (fewest is None or needed < fewest):
             best, fewest = loop, needed
     if fewest is None:
@@ -119,7 +134,7 @@ def tuned(where: Ground, method: Method) -> tuple[Loop, int | None]:
 
 def iterations_rank(where: Ground, loop: Loop, limit: int) -> tuple[float, ...]:
     """Iterations to the accuracies, the highest first; infinite where one is not reached."""
-    needed = iterations_needed(where, loop, limit)
+    needed = iterations_needed(where, loop, limit, steady=True)
     return tuple(math.inf if one is None else one for one in reversed(needed))
 
 

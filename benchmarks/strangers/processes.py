@@ -54,6 +54,8 @@ class Interrupted:
     """None if the fit was finished before."""
     doing: str
     """What it last said before Ctrl-C."""
+    said: str = ""
+    """What it said last of all."""
 
 
 def walls(families: Sequence[str], budgets: Sequence[str], out: Path, say: Say) -> list[Wall]:
@@ -85,7 +87,10 @@ def interruptions(
             one = interrupted(name, budget, after)
             found.append(one)
             write_text(out, to_json(found))
-            say(f"{name}, after {after:.1f} s: gone in {one.seconds:.2f} s ({one.doing})")
+            say(
+                f"{name}, after {after:.1f} s: gone in {one.seconds:.2f} s, exit code {one.code} "
+                f"({one.doing}; then: {one.said})"
+            )
     return found
 
 
@@ -102,7 +107,8 @@ def interrupted(name: str, budget: str, after: float) -> Interrupted:
             code = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             return Interrupted(name, after, float("inf"), None, doing)
-        return Interrupted(name, after, time.monotonic() - began, code, doing)
+        seconds = time.monotonic() - began
+        return Interrupted(name, after, seconds, code, doing, last_line(log))
 
 
 @contextlib.contextmanager
@@ -172,8 +178,8 @@ def walls_page(found: Sequence[Wall]) -> str:
 def interruptions_page(found: Sequence[Interrupted]) -> str:
     """The slowest and the typical end of every family's fits."""
     lines = [
-        "| family | interrupted | seconds until gone, median | longest | longest while |",
-        "| --- | --- | --- | --- | --- |",
+        "| family | interrupted | until gone: median s | longest s | longest while | exit codes |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for name in dict.fromkeys(one.family for one in found):
         ended = sorted(
@@ -182,8 +188,9 @@ def interruptions_page(found: Sequence[Interrupted]) -> str:
         )
         if ended:
             middle, longest = ended[len(ended) // 2], ended[-1]
+            codes = ", ".join(sorted({str(one.code) for one in ended}))
             lines.append(
                 f"| {name} | {len(ended)} | {middle.seconds:.2f} | {longest.seconds:.2f} "
-                f"| {longest.doing} |"
+                f"| {longest.doing} | {codes} |"
             )
     return "\n".join(lines)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from house.crash_child import empty
 from support.quadratic import (
     BOXED,
     CURVATURE,
@@ -30,12 +31,12 @@ from surestep.auto.fit import fit, plan_fit
 from surestep.auto.goals import goal_for, goal_scale
 from surestep.auto.survey import survey
 from surestep.base.errors import ConfigurationError, RunFolderError
-from surestep.certify.planning import CertifySettings
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem.base import Problem, instance
 from surestep.problem.datasets import PriorSet
 from surestep.problem.oracle import Oracle
 from surestep.problem.structure import find_structure
+from surestep.report import draw
 from surestep.rollout.loop import rollout
 from surestep.rules import (
     LBFGS,
@@ -61,7 +62,7 @@ def choice_of(rule: Rule, at: int = 7) -> Choice:
     checked = Checked(rule, LBFGS(), at=at, tolerance=0.1)
     entries = (Entry("this one", False, at, 1e-4, 1e-5),)
     opponents: dict[str, Rule] = {"L-BFGS": LBFGS(), "gradient descent": GradientDescent(0.01)}
-    return Choice(checked, opponents, "this one", entries, at, 30.0)
+    return Choice(checked, opponents, "this one", entries, at, 30.0, 2.5)
 
 
 def test_a_survey_finds_solutions_curvature_and_what_predicts_them(surveyed):
@@ -272,19 +273,20 @@ def first_and_newton(*given):
 
 def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(racing, "candidates", first_and_newton)
+    monkeypatch.setattr(fitting, "RACE", 1.0)  # both have their turn, and nothing is trained
+    monkeypatch.setattr(draw, "draw", empty)  # which takes half of the time
     numbers = {"theta": RANDOM.normal(size=(300, 5))}
     problem = Problem.of(lambda x, t: quadratic(x, t["theta"]), np.ones(5), thetas=numbers)
     shown = EvaluateSettings(timed=5, limit=200, shifted=0)
-    certified = CertifySettings(opponents=("gradient descent",))
-    learned = fit(problem, 10.0, out=tmp_path, evaluate=shown, certify=certified)
+    learned = fit(problem, 10.0, out=tmp_path, evaluate=shown)
     assert learned.certificate.sizes["train"] == 105
     assert learned.certificate.statements[0].value < 0.06
     evaluation = learned.evaluation
-    assert [evaluation.solvers[place] for place in (0, -1)] == ["learned", "gradient descent"]
-    assert evaluation.solvers[1] in ("accelerated gradients", "Newton")
-    # One iteration, where gradient descent needs many.
-    assert np.all(evaluation.reach_iterations[0] <= 2)
-    assert np.all(evaluation.reach_iterations[0] < evaluation.reach_iterations[-1])
+    # One iteration or none, where gradients alone take many.
+    steps = dict(zip(evaluation.solvers, evaluation.reach_iterations, strict=True))
+    assert np.all(steps["learned"] <= 2)
+    assert np.all(steps["learned"] < steps["accelerated gradients"])
+    assert learned.training_seconds >= read_choice(tmp_path / CHOICE, problem).seconds > 0
     # All that `surestep run` leaves, the report included.
     facts = ("config", "status", "plan", "charges", "certificate")
     stages = ("chosen_by", "choice", "locate", "sample", "certify", "evaluate", "solver")

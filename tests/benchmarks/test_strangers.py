@@ -53,6 +53,7 @@ def _phase():
 
 def _gamma():
     features = _normal(8, 40, 5)
+    features[..., -1] = 1.0
     outcomes = np.exp(features[..., 0]) * np.random.default_rng(3).gamma(2.0, 0.5, (8, 40))
     return menus.gamma(5, 40, 1e-2), {"features": features, "outcomes": outcomes}
 
@@ -93,20 +94,16 @@ def test_all_opponents_reach_the_minimum(name):
 @pytest.mark.parametrize("name", families.CONTESTED)
 def test_opponents_minimise_what_the_stranger_wrote(name):
     entered = families.family(name, 2, 1)
-    size = np.asarray(entered.menu.start(families_first(entered))).size
+    instances = counting.separate(entered.thetas)
+    size = np.asarray(entered.menu.start(instances[0])).size
     x = 0.1 * np.random.default_rng(1).normal(size=size)
     if name == "portfolio":
         x = np.abs(x) / np.abs(x).sum()
-    for i in range(2):
-        theta = jax.tree.map(lambda leaf: leaf[i], entered.thetas)  # noqa: B023
+    for theta in instances:
         start = entered.problem.start(theta)
         np.testing.assert_allclose(np.ravel(start), entered.menu.start(theta), atol=1e-12)
         theirs = entered.problem.loss(jnp.reshape(x, np.shape(start)), theta)
         np.testing.assert_allclose(entered.menu.loss(x, theta), theirs, rtol=1e-10)
-
-
-def families_first(entered):
-    return jax.tree.map(lambda leaf: leaf[0], entered.thetas)
 
 
 def test_every_file_has_a_problem():

@@ -184,8 +184,9 @@ def test_the_hyper_is_the_rules_and_what_is_fixed_is_not_learned():
     rule = admm(3)
     assert hyper_of(rule).size == 2
     changed = with_hyper(rule, jnp.asarray([0.5, 1.1]))
-    assert changed.rule.log_penalty == 0.5
-    np.testing.assert_array_equal(changed.rule.hessian.array, HESSIAN)
+    inner = changed.rule
+    assert isinstance(inner, SharedADMM) and inner.log_penalty == 0.5
+    np.testing.assert_array_equal(inner.hessian.array, HESSIAN)
     assert rule.bare() is rule.rule
 
 
@@ -207,4 +208,5 @@ def test_a_batch_makes_no_array_of_batch_times_matrix():
     arrays, rest = eqx.partition(rule, eqx.is_array)
     program = jax.jit(lambda arrays, thetas: solve(eqx.combine(arrays, rest), thetas))
     compiled = program.lower(arrays, thetas).compile().as_text()
+    assert compiled is not None
     assert "f64[7,12,12]" not in compiled and "f64[7,8,12]" not in compiled

@@ -78,7 +78,7 @@ def test_moves_without_positive_curvature_leave_no_pair():
     memory = rule.remember(first, zero, jnp.ones(2))
     # Along the move the gradient falls: a hill.
     following, memory = rule.update(second, zero, jnp.full(2, 0.5), memory)
-    assert not np.any(memory.used) and int(memory.next) == 0
+    assert not np.any(memory.memory.used) and int(memory.memory.next) == 0
     np.testing.assert_allclose(following, second - 0.5, rtol=1e-12)
 
 

@@ -78,7 +78,7 @@ def lasso_admm(
     D: np.ndarray,
     weight: float,
     rhos: Sequence[float],
-    relaxations: Sequence[float] = (1.0, 1.6, 1.8),
+    relaxations: Sequence[float] = (1.0, 1.6, 1.8, 1.9),
 ) -> list[Method]:
     """By the inverse of the large matrix, and by the two products that the small one needs."""
     rows, atoms = D.shape
@@ -124,7 +124,7 @@ def lasso_admm(
 
 
 def simplex_admm(
-    H: np.ndarray, rhos: Sequence[float], relaxations: Sequence[float] = (1.0, 1.6, 1.8)
+    H: np.ndarray, rhos: Sequence[float], relaxations: Sequence[float] = (1.0, 1.6, 1.8, 1.9)
 ) -> list[Method]:
     """Minimise `x H x / 2 - theta x` on the simplex: the sum in one step, the sign in the other.
 
@@ -220,7 +220,7 @@ def hinge_admm(
     loops = []
     for rho in np.geomspace(0.1, 30.0, 11):
         inverse = jnp.asarray(np.linalg.inv((1 + rho) * square + effort * np.eye(size)))
-        for relaxation in (1.0, 1.6, 1.8):
+        for relaxation in (1.0, 1.6, 1.8, 1.9):
             shared = (inverse, jnp.asarray(rho), jnp.asarray(relaxation))
             chosen = f"rho {rho:.3g}, relaxation {relaxation}"
             loops.append(Loop(begin, step, shared, chosen=chosen))

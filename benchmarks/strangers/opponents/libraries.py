@@ -4,6 +4,7 @@ A solver whose package is not installed is left out.
 """
 
 import dataclasses
+import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from scipy import optimize
+from scipy import optimize, sparse
+from sklearn import linear_model
 
 from benchmarks.strangers.opponents.loop import Smooth, Theta
 
@@ -110,8 +112,6 @@ def scipy_least_squares(start: Callable, residual: Callable) -> Library:
 
 def lasso_libraries(D: np.ndarray, weight: float) -> list[Library]:
     """scikit-learn, celer and skglm; all of them divide the misfit by the number of rows."""
-    from sklearn import linear_model  # noqa: PLC0415
-
     rows = D.shape[0]
     alpha, gram, columns = weight / rows, np.ascontiguousarray(D.T @ D), np.asfortranarray(D)
     found = []
@@ -139,11 +139,11 @@ def lasso_libraries(D: np.ndarray, weight: float) -> list[Library]:
     )
     found.append(Library("LARS (scikit-learn)", _quiet(lars), (0.0,)))
     if installed("celer"):
-        import celer  # noqa: PLC0415
+        celer = importlib.import_module("celer")
 
         estimator("celer", lambda tol: celer.Lasso(alpha, tol=tol, fit_intercept=False))
     if installed("skglm"):
-        import skglm  # noqa: PLC0415
+        skglm = importlib.import_module("skglm")
 
         estimator("skglm", lambda tol: skglm.Lasso(alpha, tol=tol, fit_intercept=False))
     return found
@@ -170,7 +170,7 @@ def simplex_libraries(H: np.ndarray) -> list[Library]:
 
     found.append(Library("SLSQP (SciPy)", _quiet(slsqp)))
     if installed("quadprog"):
-        import quadprog  # noqa: PLC0415
+        quadprog = importlib.import_module("quadprog")
 
         rows = np.hstack([np.ones((size, 1)), np.eye(size)])
         bounds = np.concatenate([[1.0], np.zeros(size)])
@@ -190,8 +190,7 @@ def simplex_libraries(H: np.ndarray) -> list[Library]:
 
 def _osqp(H: np.ndarray) -> Library:
     """One factorisation for all instances, as its manual advises."""
-    import osqp  # noqa: PLC0415
-    from scipy import sparse  # noqa: PLC0415
+    osqp = importlib.import_module("osqp")
 
     size = H.shape[0]
     rows = sparse.vstack([sparse.csc_matrix(np.ones((1, size))), sparse.eye(size)], format="csc")
@@ -220,12 +219,11 @@ def _feasible(x: np.ndarray) -> np.ndarray:
 
 def logistic_libraries(ridge: float, points: int) -> list[Library]:
     """scikit-learn's `LogisticRegression`; instances hold `features` and `labels` (one-hot)."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
 
     def solver(name: str) -> Library:
         def solve(theta: Theta, tolerance: float) -> np.ndarray:
             classes = np.argmax(theta["labels"], axis=1)
-            fitted = LogisticRegression(
+            fitted = linear_model.LogisticRegression(
                 C=1 / (points * ridge), fit_intercept=False, tol=tolerance, solver=name,
                 max_iter=MANY,
             ).fit(theta["features"], classes)  # fmt: skip
@@ -240,11 +238,10 @@ def logistic_libraries(ridge: float, points: int) -> list[Library]:
 
 def gamma_libraries(ridge: float) -> list[Library]:
     """scikit-learn's `GammaRegressor`; instances hold `features` and `outcomes`."""
-    from sklearn.linear_model import GammaRegressor  # noqa: PLC0415
 
     def solver(name: str) -> Library:
         def solve(theta: Theta, tolerance: float) -> np.ndarray:
-            fitted = GammaRegressor(
+            fitted = linear_model.GammaRegressor(
                 alpha=ridge, fit_intercept=False, tol=tolerance, solver=name, max_iter=MANY
             ).fit(theta["features"], theta["outcomes"])
             return fitted.coef_

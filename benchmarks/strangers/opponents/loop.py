@@ -73,10 +73,9 @@ def from_zero(size: int) -> Callable[[Theta], Array]:
     return start
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def begin_all(begin: Callable, loss: Callable, shared: Shared, thetas: Theta) -> State:
+@functools.partial(jax.jit, static_argnums=0)
+def begin_all(begin: Callable, shared: Shared, thetas: Theta) -> State:
     """The states that a batch begins with."""
-    del loss
     return jax.vmap(begin, (None, 0))(shared, thetas)
 
 

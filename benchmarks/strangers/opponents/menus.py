@@ -129,10 +129,10 @@ def softmax(features: int, classes: int, points: int, ridge: float) -> Menu:
     def once(theta: Theta) -> Any:
         """Half of the features' second moments bound the Hessian (Boehning)."""
         moments = theta["features"].T @ theta["features"] / points
-        return jnp.linalg.inv(0.5 * moments + ridge * jnp.eye(features))
+        return jax.scipy.linalg.cho_factor(0.5 * moments + ridge * jnp.eye(features))[0]
 
     def apply(made: Array, g: Array) -> Array:
-        return (made @ g.reshape(features, classes)).ravel()
+        return jax.scipy.linalg.cho_solve((made, False), g.reshape(features, classes)).ravel()
 
     def truncated(inner: int) -> descents.Solve:
         def solve(x: Array, theta: Theta, g: Array) -> Array:
@@ -158,7 +158,11 @@ def softmax(features: int, classes: int, points: int, ridge: float) -> Menu:
             descents.heavy_ball(family, steps, (0.9, 0.97), 1500),
             descents.nesterov(family, steps, limit=1500),
             descents.nesterov(
-                family, (1.0, 2.0, 3.0), (once, apply), "Nesterov, Boehning's metric", 1500
+                family,
+                (1.0, 2.0, 3.0, 4.5, 7.0),
+                (once, apply),
+                "Nesterov, Boehning's metric",
+                1500,
             ),
             descents.lbfgs(family, (5, 10, 20)),
             descents.lbfgs(
@@ -199,7 +203,13 @@ def control(
     def loss(x: Array, theta: Theta) -> Array:
         return both(x, theta)[0]
 
-    family = Smooth(start, both, lambda x, theta: both(x, theta)[1])
+    feedback = -inverse @ (reach.T @ lead)
+
+    def unbounded(theta: Theta) -> Array:
+        """A better start: what would be best without bounds."""
+        return feedback @ theta
+
+    family = Smooth(unbounded, both, lambda x, theta: both(x, theta)[1])
 
     def solve(x: Array, theta: Theta, g: Array) -> Array:
         outside = jnp.abs(lead @ theta + reach @ x) > bound
@@ -305,7 +315,11 @@ def gamma(features: int, points: int, ridge: float) -> Menu:
     def loss(x: Array, theta: Theta) -> Array:
         return both(x, theta)[0]
 
-    family = Smooth(start, both, lambda x, theta: both(x, theta)[1])
+    def level(theta: Theta) -> Array:
+        """A better start: the best constant, which is the last weight."""
+        return jnp.zeros(features).at[-1].set(jnp.log(jnp.mean(theta["outcomes"])))
+
+    family = Smooth(level, both, lambda x, theta: both(x, theta)[1])
 
     def solve(x: Array, theta: Theta, g: Array) -> Array:
         data = theta["features"]
@@ -315,9 +329,9 @@ def gamma(features: int, points: int, ridge: float) -> Menu:
     def once(theta: Theta) -> Any:
         """The expected Hessian does not depend on the weights."""
         moments = theta["features"].T @ theta["features"] / points
-        return jnp.linalg.inv(moments + ridge * jnp.eye(features))
+        return jax.scipy.linalg.cho_factor(moments + ridge * jnp.eye(features))[0]
 
-    fisher = (once, lambda made, g: made @ g)
+    fisher = (once, lambda made, g: jax.scipy.linalg.cho_solve((made, False), g))
     steps = tuple(np.geomspace(5e-4, 0.5, 12))
     others = libraries.gamma_libraries(ridge)
     return Menu(
@@ -332,7 +346,7 @@ def gamma(features: int, points: int, ridge: float) -> Menu:
             ),
             descents.lbfgs(family),
             descents.lbfgs(family, (5, 10, 20), (1.0,), fisher, "L-BFGS, Fisher's metric"),
-            descents.newton(family, solve),
+            descents.newton(family, solve, starts=(start,)),
         ],
         [libraries.scipy_lbfgs(family), libraries.scipy_newton(family), *others],
         (descents.newton(family, solve), 100),

@@ -184,20 +184,29 @@ def two_loops(
     return d
 
 
-def newton(family: Smooth, solve: Solve, name: str = "Newton", limit: int = 200) -> Method:
-    """Damped by the line search."""
+def newton(
+    family: Smooth,
+    solve: Solve,
+    name: str = "Newton",
+    limit: int = 200,
+    starts: Sequence[Callable[[Theta], Array]] = (),
+) -> Method:
+    """Damped by the line search; other starts than the family's may be tried."""
 
-    def begin(shared: Any, theta: Theta) -> Any:
-        del shared
-        x = family.start(theta)
-        return x, *family.both(x, theta)
+    def beginning(start: Callable[[Theta], Array]) -> Callable[[Any, Theta], Any]:
+        def begin(shared: Any, theta: Theta) -> Any:
+            del shared
+            x = start(theta)
+            return x, *family.both(x, theta)
+
+        return begin
 
     def step(shared: Any, theta: Theta, state: Any) -> Any:
         del shared
         x, f, g = state
         return backtracked(family, theta, x, f, g, -solve(x, theta, g))
 
-    return Method(name, (Loop(begin, step),), limit)
+    return Method(name, tuple(Loop(beginning(s), step) for s in (family.start, *starts)), limit)
 
 
 def positive_solve(matrix: Array, g: Array) -> Array:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,9 +12,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from surestep.auto.arena import Arena, Entry, Use
+from surestep.auto.candidates import Candidate
 from surestep.auto.outsiders import outsiders
 from surestep.auto.race import Race, Racer, hold_race
 from surestep.auto.survey import Survey, solve_minima, survey, surveyed_instances
+from surestep.base.clock import Stopwatch
 from surestep.base.progress import Reporter
 from surestep.problem import (
     CompositeProblem,
@@ -28,11 +31,13 @@ from surestep.problem import (
 from surestep.problem.structure import Structure, find_structure
 from surestep.rules import LBFGS, Checked, FistaWithRestart, GradientDescent, ProximalGradient
 from surestep.rules.base import Rule, hyper_of
+from surestep.storage.records import to_plain
 from surestep.train import Accuracies, Experiment
 
 SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""
 _SURE = 0.97  # the share of instances that should pass the check
+_OPPONENTS = 2  # classical methods that the evaluation shows
 _LONGER = 1.4  # but no more iterations than that many times those for nine of ten
 
 
@@ -50,11 +55,19 @@ class Choice:
     """The race: the winner, then the others, the fastest first."""
     horizon: int
     smoothness: float
+    seconds: float
+    """What survey and race took."""
 
     @property
     def trained(self) -> bool:
         """Whether training has won anything."""
-        return next((entry.trained for entry in self.entries), False)
+        return self.entries[0].trained
+
+    @property
+    def noted(self) -> dict[str, Any]:
+        """The race in plain values."""
+        fields = ("words", "entries", "seconds")
+        return {"state": "done"} | {name: to_plain(getattr(self, name)) for name in fields}
 
 
 def survey_of(problem: Problem, prior_size: int, seed: int) -> Survey:
@@ -81,6 +94,7 @@ def choose(
     report: Reporter,
 ) -> Choice:
     """Hold the race on the survey's instances, and put the winner inside a check."""
+    watch = Stopwatch()
     data = PriorSet.draw(problem, len(found.minima), seed)
     structure = find_structure(problem, data.thetas)
     arena = Arena.of(problem, data.thetas, found.starts, found.minima, found.fitted, accuracy)
@@ -93,6 +107,7 @@ def choose(
         race.entries,
         rule.at,
         found.smoothness,
+        round(found.seconds + watch.seconds, 3),
     )
 
 
@@ -103,12 +118,18 @@ def _words(race: Race) -> str:
 
 
 def _opponents(race: Race, found: Survey) -> dict[str, Rule]:
-    """The race's best classical method, and the simplest one there is."""
+    """The race's best classical methods, but not the one that was chosen itself."""
+    chosen = race.winner.entry
+    others = [
+        racer.candidate
+        for racer in race.classical
+        if math.isfinite(racer.entry.iterations) and racer.entry != chosen
+    ]
     step = 1 / found.smoothness
-    best = race.opponent.candidate
     simplest: Rule = ProximalGradient(step) if found.composite else GradientDescent(step)
     name = "proximal gradient" if found.composite else "gradient descent"
-    return {best.name: _constant(best.rule), name: simplest}
+    few = others[:_OPPONENTS] or [Candidate(name, simplest)]
+    return {other.name: _constant(other.rule) for other in few}
 
 
 def _constant(rule: Rule) -> Rule:
@@ -120,7 +141,7 @@ def _constant(rule: Rule) -> Rule:
 
 def _checked(arena: Arena, race: Race, found: Survey, structure: Structure) -> Checked:
     """The winner with a check after as many iterations as nearly all instances need."""
-    racer, classical = race.winner, race.opponent.entry
+    racer, classical = race.winner, race.classical[0].entry
     iterations = _long_enough(arena, racer)
     step = 1 / found.smoothness
     slopes, solved = _slopes(arena, racer, iterations, step)
@@ -194,6 +215,7 @@ def experiment_for(
         accuracies=Accuracies(accuracies, minima, above="the least loss found by a long run"),
         minima=minima,
         external=outsiders(problem),
+        race=choice.noted,
     )
 
 

@@ -27,6 +27,7 @@ class _Facts:
     entries: tuple[Entry, ...]
     horizon: int
     smoothness: float
+    seconds: float
     rules: list[Any]
     """The chosen rule, then the opponents."""
     names: list[str]
@@ -45,6 +46,7 @@ def write_choice(path: Path, choice: Choice) -> None:
         choice.entries,
         choice.horizon,
         choice.smoothness,
+        choice.seconds,
         rules,
         list(choice.baselines),
     )
@@ -82,7 +84,15 @@ def read_choice(path: Path, problem: Problem) -> Choice:
     except SolverFileError as error:
         raise RunFolderError(str(error)) from error
     baselines = dict(zip(facts.names, rules[1:], strict=True))
-    return Choice(rules[0], baselines, facts.words, facts.entries, facts.horizon, facts.smoothness)
+    return Choice(
+        rules[0],
+        baselines,
+        facts.words,
+        facts.entries,
+        facts.horizon,
+        facts.smoothness,
+        facts.seconds,
+    )
 
 
 def _part(arrays: dict[str, Any], place: int) -> dict[str, Any]:

@@ -29,11 +29,18 @@ RACE = 0.35
 class FitPlan:
     """What `fit` would do with a problem: change it with `dataclasses.replace`, then `learn`.
 
+    The rule is chosen already: `choice.entries` lists the winner, then the other candidates, the
+    fastest first, each with `name`, `trained`, `iterations` (to the accuracy on nine of ten
+    instances; infinite if it was not reached), and the seconds of a solve `alone` and in a `batch`
+    (infinite if that was not measured). `choice.rule` is the winner's rule, inside a check.
+
     **Example:**
 
     ```python
     plan = ss.plan_fit(problem, budget="1m")
-    print(plan.words, plan.config.horizon, plan.choice.entries)
+    print(plan.words)
+    for entry in plan.choice.entries:
+        print(entry.name, entry.trained, entry.iterations, entry.batch)
     learned = ss.learn(plan.config, plan.experiment)
     ```
     """
@@ -41,11 +48,13 @@ class FitPlan:
     config: Config
     """Every number of the run."""
     experiment: Experiment
-    """The problem with the rule that was picked for it, and its opponents."""
+    """The problem with the rule that was chosen for it, and its opponents."""
     choice: Choice
-    """The rule that was chosen, and the race that decided it."""
+    """The rule that was chosen, its opponents, and the race that decided it; `choice.smoothness`
+    is the largest curvature that was met."""
     survey: Survey | None
-    """What was found on a few instances of the prior set; none for a run that had begun."""
+    """What was found on some instances of the prior set: losses at starts and minima, curvature,
+    a metric, a predictor of solutions. None for a run that had begun: it keeps its choice."""
 
     @property
     def words(self) -> str:
@@ -60,26 +69,29 @@ def plan_fit(
     accuracy: float = 1e-6,
     use: Use = "both",
 ) -> FitPlan:
-    """Survey a problem, and say how `fit` would learn a solver for it.
+    """Survey a problem, choose a rule, and say how `fit` would go on from there.
+
+    The choice is made by the clock: candidates are tuned, trained and timed on the prior set.
 
     **Arguments:**
 
     - `problem`: a `Problem`, for example from `surestep.make_problem`.
     - `budget`: a time like `"90s"`, `"10m"` or `"1h"`, or a number of seconds.
-    - `seed`: decides data sets, training and sampling.
+    - `seed`: decides data sets and sampling; what is timed may differ from call to call.
     - `accuracy`, `use`: as for `fit`.
 
     **Returns:** a `FitPlan`. `surestep.learn(plan.config, plan.experiment)` carries it out.
 
     **Raises:** `surestep.errors.ProblemError` if the problem breaks its contract, and
-    `surestep.errors.ConfigurationError` if the budget is no time.
+    `surestep.errors.ConfigurationError` if the budget is no time, the accuracy is not between 0 and
+    1, or the use is unknown.
 
     **Example:**
 
     ```python
-    plan = ss.plan_fit(problem, budget="1m")
-    config = dataclasses.replace(plan.config, horizon=50)
-    learned = ss.learn(config, plan.experiment)
+    plan = ss.plan_fit(problem, budget="1m", accuracy=1e-4, use="batch")
+    sizes = dataclasses.replace(plan.config.sizes, train=1000)
+    learned = ss.learn(dataclasses.replace(plan.config, sizes=sizes), plan.experiment)
     ```
     """
     wanted = OwnSettings(accuracy=accuracy, use=use, budget=seconds(budget))
@@ -96,20 +108,27 @@ def fit(
     report: Reporter | None = None,
     **changes: Any,
 ) -> Learned:
-    """Learn a solver for a problem, certify it and evaluate it, in about the time that is given.
+    """Find the fastest solver for a problem, certify it and evaluate it.
+
+    Classical rules that know the family, trained and untrained, are compared by the clock. The
+    winner is handed out, whether or not training has won anything. It makes a fixed number of
+    iterations and is checked once after them (`surestep.rules.Checked`).
 
     **Arguments:**
 
     - `problem`: a `Problem`, for example from `surestep.make_problem`.
-    - `budget`: a time like `"90s"`, `"10m"` or `"1h"`, or a number of seconds.
-    - `seed`: decides data sets, training and sampling.
+    - `budget`: a time like `"90s"`, `"10m"` or `"1h"`, or a number of seconds. About a third of it
+      is for choosing and training; certifying and evaluating take what they need.
+    - `seed`: decides data sets and sampling. The choice is measured, so another call may choose
+      another rule.
     - `accuracy`: how close a solve should come: the share of what there is to gain that may be
       left on nine of ten instances. Candidates are compared by the time that takes.
     - `use`: `"single"` for solves one at a time, `"batch"` for many at once, or `"both"`.
     - `out`: a folder for the run. It gets all that `surestep run` leaves, the report included, and
-      the same call goes on with a run that was interrupted.
+      the same call goes on with a run that was interrupted, with the rule that was chosen then.
     - `report`: where progress is told; by default nowhere.
-    - `changes`: fields of `RunConfig` that are to be other than they would be.
+    - `changes`: fields of `RunConfig` that are to be other than they would be. A `horizon` shorter
+      than the chosen one ends before the check.
 
     **Returns:** a `Learned`: the solver, its certificate and its evaluation.
 
@@ -120,7 +139,7 @@ def fit(
     **Example:**
 
     ```python
-    learned = ss.fit(problem, budget="2m", out="runs/mine")
+    learned = ss.fit(problem, budget="2m", accuracy=1e-4, use="single", out="runs/mine")
     print(learned.certificate)
     learned.save("solver.safetensors")
     ```

@@ -26,6 +26,7 @@ from surestep.rollout.loop import begin, unrolled
 from surestep.rollout.program import Program
 from surestep.rules.base import Rule, hyper_of, with_hyper
 
+_FINAL, _ROUNDS = 4, 3  # so many are timed alone too, in so many turns
 _TIE = 1.05  # what a richer candidate must be faster by
 _BATCH, _DEEPEST = 16, 40  # instances of a training step, and iterations that are unrolled
 _STEPS = 20  # training steps of one compiled call
@@ -48,8 +49,8 @@ class Race:
     winner: Racer
     untrained: Racer
     """The best that was not trained."""
-    opponent: Racer
-    """The best classical one, that knows step sizes alone."""
+    classical: tuple[Racer, ...]
+    """Those that know step sizes alone, the best first."""
     entries: tuple[Entry, ...]
     """All that took part: the winner, then the others, the fastest first."""
 
@@ -94,7 +95,7 @@ def hold_race(
         for racer in pupils:
             left = seconds - watch.seconds
             if left > 0.2 * seconds and math.isfinite(racer.entry.iterations):
-                racers.append(_trained(arena, racer, structure, left, use))
+                racers.append(_trained(arena, racer, structure, left))
                 bar.advance(1, _told(racers[-1].entry))
     return _ended(racers, use, simplest)
 
@@ -118,35 +119,34 @@ def _tried(arena: Arena, candidate: Candidate, seconds: float, rival: float) -> 
         found = arena.fewer(changed, iterations)
         if found < iterations:
             candidate, program, iterations = other, changed, found
-    return _timed(arena, candidate, program, iterations, False)
-
-
-def _timed(
-    arena: Arena, candidate: Candidate, program: Program, iterations: float, trained: bool
-) -> Racer:
     batch = math.inf
     if math.isfinite(iterations):
         batch = arena.batch_seconds(program, int(iterations))
-    entry = Entry(candidate.name, trained, iterations, math.inf, batch)
-    return Racer(candidate, program, entry)
+    return Racer(candidate, program, Entry(candidate.name, False, iterations, math.inf, batch))
 
 
 def _alone(arena: Arena, racers: list[Racer], use: Use) -> list[Racer]:
-    """The better half is timed alone too."""
+    """The better ones are timed once more, in turns, in a batch and alone."""
     racers = sorted(racers, key=lambda racer: racer.entry.batch)
-    if use == "batch":
-        return [_with_alone(racer, racer.entry.batch) for racer in racers]
-    found = []
-    for place, racer in enumerate(racers):
-        seconds = math.inf
-        if place < 4 and math.isfinite(racer.entry.iterations):
-            seconds = arena.alone_seconds(racer.program, int(racer.entry.iterations))
-        found.append(_with_alone(racer, seconds))
+    better, others = racers[:_FINAL], racers[_FINAL:]
+    times = {racer.entry.name: [math.inf, math.inf] for racer in better}
+    for _ in range(_ROUNDS):
+        for racer in better:
+            if math.isfinite(racer.entry.iterations):
+                number, best = int(racer.entry.iterations), times[racer.entry.name]
+                best[0] = min(best[0], arena.batch_seconds(racer.program, number))
+                if use != "batch":
+                    best[1] = min(best[1], arena.alone_seconds(racer.program, number))
+    found = [
+        _with_times(racer, *times.get(racer.entry.name, (racer.entry.batch, math.inf)))
+        for racer in (*better, *others)
+    ]
     return sorted(found, key=lambda racer: racer.entry.score(use))
 
 
-def _with_alone(racer: Racer, seconds: float) -> Racer:
-    return dataclasses.replace(racer, entry=dataclasses.replace(racer.entry, alone=seconds))
+def _with_times(racer: Racer, batch: float, alone: float) -> Racer:
+    entry = dataclasses.replace(racer.entry, batch=batch, alone=alone)
+    return dataclasses.replace(racer, entry=entry)
 
 
 def _ended(racers: list[Racer], use: Use, simplest: list[str]) -> Race:
@@ -158,12 +158,14 @@ def _ended(racers: list[Racer], use: Use, simplest: list[str]) -> Race:
         (racer for racer in ranked if racer.entry.score(use) <= enough),
         key=lambda racer: (racer.entry.trained, simplest.index(racer.candidate.name)),
     )
-    classical = [racer for racer in ranked if racer.candidate.classical and not racer.entry.trained]
+    classical = tuple(
+        racer for racer in ranked if racer.candidate.classical and not racer.entry.trained
+    )
     others = [racer.entry for racer in ranked if racer is not winner]
-    return Race(winner, untrained, classical[0], (winner.entry, *others))
+    return Race(winner, untrained, classical, (winner.entry, *others))
 
 
-def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float, use: Use) -> Racer:
+def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float) -> Racer:
     """The candidate after training, or as it was where training did not help."""
     watch, allowed = Stopwatch(), 0.8 * seconds
     candidate = per_coordinate(racer.candidate, structure)
@@ -187,14 +189,17 @@ def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float, u
                 program = arena.program(changed.rule)
                 found = arena.fewer(program, fewest)
                 if found < fewest:
-                    best, fewest = _timed(arena, changed, program, found, True), found
-    if not best.entry.trained:
-        return dataclasses.replace(
-            racer, entry=dataclasses.replace(racer.entry, trained=True, alone=math.inf)
-        )
-    if use == "batch":
-        return _with_alone(best, best.entry.batch)
-    return _with_alone(best, arena.alone_seconds(best.program, int(fewest)))
+                    best, fewest = Racer(changed, program, racer.entry), found
+    # The same program with other numbers: its time is that of its iterations.
+    share = fewest / racer.entry.iterations
+    entry = dataclasses.replace(
+        racer.entry,
+        trained=True,
+        iterations=fewest,
+        batch=share * racer.entry.batch,
+        alone=share * racer.entry.alone,
+    )
+    return dataclasses.replace(best, entry=entry)
 
 
 def _rates(rule: Rule) -> Float[np.ndarray, " d"]:

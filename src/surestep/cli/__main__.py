@@ -1,7 +1,5 @@
 """`python -m surestep.cli`."""
 
-import sys
+from surestep.cli.main import start
 
-from surestep.cli.main import main
-
-sys.exit(main())
+start()

@@ -5,7 +5,7 @@ import sys
 import traceback
 
 from surestep.base.errors import SurestepError
-from surestep.cli.interruption import INTERRUPTED
+from surestep.cli.interruption import exit_code, farewell
 
 
 def explain(error: BaseException) -> int:
@@ -18,7 +18,7 @@ def explain(error: BaseException) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, KeyboardInterrupt):
-        print("surestep: interrupted; the same command goes on from here", file=sys.stderr)
-        return INTERRUPTED
+        print(farewell(), file=sys.stderr)
+        return exit_code(error)
     traceback.print_exception(error)
     return 1

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from surestep.cli.interruption import working_in
 from surestep.cli.reporting import print_paths, reporter
 from surestep.cli.workers import subject_of
 from surestep.paper import registry
@@ -17,6 +18,7 @@ def learn_and_report(
     config: RunConfig[Any], folder: RunFolder, own_file: str = "", leader: Leader | None = None
 ) -> None:
     """Learn, certify, evaluate and draw, and print the certificate and where everything is."""
+    working_in(folder.path)
     config.validate()
     report = reporter()
     report.say(f"{config.name}, preset {config.preset}, seed {config.seed}, in {folder.path}")

@@ -3,14 +3,17 @@
 Nothing heavy is imported before it is known what to do, so that help answers at once.
 """
 
+import contextlib
 import importlib
+import os
 import sys
+from typing import NoReturn
 
 from surestep.__about__ import __version__
 from surestep.base.compilation_cache import keep_compiled_programs
 from surestep.base.errors import ConfigurationError, SurestepError, unknown
 from surestep.cli.explanation import explain
-from surestep.cli.interruption import stopping_safely
+from surestep.cli.interruption import SIGNALLED, stopping_safely
 
 COMMANDS = (
     "run",
@@ -41,8 +44,9 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       write a commented file to start from, for a family of your own
   surestep check my_problem.py[:NAME]
       what is wrong or slow with a problem of your own, and what to change
-  surestep run my_problem.py[:NAME] [--budget 2m] [--seed N] [--out DIR] [settings]
-      the same as for the problems that come along, with a rule that is picked for yours
+  surestep run my_problem.py[:NAME] [--budget 2m] [--accuracy 1e-6] [--use single|batch|both]
+      [--seed N] [--out DIR] [settings]
+      the same as for the problems that come along, with the rule that is fastest on yours
   surestep resume DIR [--problem my_problem.py[:NAME]]
       go on with a run that was interrupted; a run's folder runs no code, so name your own file
   surestep report DIR [--problem my_problem.py[:NAME]]
@@ -77,8 +81,21 @@ given the same command and one of
 
 Exit codes: 0 done; 2 wrong input; 3 no rule met the success constraint (no certificate);
 4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, or an alarm;
-6 another process of the run is lost; 130 interrupted (after both, the same command goes on).
+6 another process of the run is lost; 130 interrupted, 143 by SIGTERM (after these three, the same
+command goes on).
 """
+
+
+def start() -> NoReturn:
+    """Run the command that was typed, and end the process."""
+    code = main()
+    if code > SIGNALLED:
+        # An orderly end would wait for what JAX computes in the background.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(words: list[str] | None = None) -> int:

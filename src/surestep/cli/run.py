@@ -14,6 +14,7 @@ from surestep.auto.files import absolute, is_file, title
 from surestep.auto.from_file import configure_file
 from surestep.base.errors import ConfigurationError
 from surestep.cli.arguments import parse_known, require_seed, unset
+from surestep.cli.interruption import working_in
 from surestep.cli.joining import alone_or_together
 from surestep.cli.learning import learn_and_report
 from surestep.cli.main import USAGE
@@ -85,6 +86,7 @@ def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | No
     budget = seconds(given.budget)
     folder = RunFolder(out or Path("runs") / f"{title(spec).replace(':', '-')}-seed{given.seed}")
     folder.require_free()
+    working_in(folder.path)
     if folder.kept(folder.config_path).exists():
         # What was measured and chosen when the run began stays as it is.
         config = registry.read_config(folder)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from surestep.cli.interruption import working_in
 from surestep.paper import registry
 from surestep.run.config import RunConfig
 from surestep.storage.run_folder import RunFolder
@@ -31,5 +32,6 @@ class StoredRun(OwnFile):
 def open_run(folder: Path, own_file: str) -> tuple[RunFolder, RunConfig[Any], Experiment]:
     """A run's folder, its configuration, and the experiment that this describes."""
     run = RunFolder(folder)
+    working_in(folder)
     config = registry.read_config(run)
     return run, config, registry.build(config, own_file, run)

@@ -16,6 +16,7 @@ import jax
 from surestep.auto.choice_file import NAME as CHOICE
 from surestep.base.errors import HostError, SurestepError
 from surestep.certify import choose_opponents
+from surestep.cli.interruption import exit_code
 from surestep.paper import registry
 from surestep.problem import TrainSet, fresh_instances
 from surestep.rollout.tiles import Alone, Work
@@ -142,8 +143,8 @@ def _follow(board: Board, given: Sequence[str]) -> tuple[int, str]:
         return _serve(board, given)
     except SurestepError as error:
         return _give_up(board, error.exit_code, str(error))
-    except KeyboardInterrupt:
-        return _give_up(board, 130, "it was interrupted")
+    except KeyboardInterrupt as error:
+        return _give_up(board, exit_code(error), "it was interrupted")
     except Exception as error:
         traceback.print_exc()
         return _give_up(board, 1, repr(error))

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from surestep.evaluate.test_set import Evaluated
 from surestep.storage.records import from_plain
 
-TRAINING = ("minima", "imitate", "population", "locate", "sample")
+TRAINING = ("race", "minima", "imitate", "population", "locate", "sample")
 """The stages whose time is the price of a rule; certifying comes on top, if it is wanted."""
 
 

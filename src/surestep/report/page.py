@@ -22,6 +22,7 @@ from surestep.report import page_tables as tables
 from surestep.report.certified import STATEMENT
 from surestep.report.figures import Figure, Panel
 from surestep.report.page_tables import Table, duration
+from surestep.report.race_table import race_table
 from surestep.report.reading import Key, describe, legend, numbers
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.rules.base import Rule, hyper_of
@@ -109,6 +110,8 @@ def render_page(
         losses=losses,
         costs=costs,
         external=tables.external_table(learned),
+        race=race_table(status.get("race", {})),
+        race_words=status.get("race", {}).get("words", ""),
         alone=len(learned.evaluation.solvers) + len(learned.evaluation.external) == 1,
         compared=len(comparisons),
         lost=sum(1 for c in comparisons if c.ahead),

@@ -92,12 +92,23 @@ def begin(
 
 
 def advance(
-    rule: Rule, problem: Problem, theta: Theta, progress: Progress, through: bool = False
+    rule: Rule,
+    problem: Problem,
+    theta: Theta,
+    progress: Progress,
+    through: bool = False,
+    held: bool = True,
 ) -> Progress:
-    """One iteration of a rule, unless the rollout has diverged."""
+    """One iteration of a rule, unless the rollout has diverged.
+
+    What is not `held` goes on wherever it is, as it does where nobody looks at losses: a rule that
+    is checked later may recover.
+    """
     oracle = Oracle(problem, theta, through)
     state = rule.step(oracle, progress.state)
     value = rule.loss(oracle, state)
+    if rule.recovers or not held:
+        return Progress(state, value, progress.evaluations.plus(oracle), ~jnp.isfinite(value))
     diverged = progress.diverged | ~jnp.isfinite(value)
     kept, value = jax.tree.map(
         lambda old, new: jnp.where(diverged, old, new),
@@ -164,13 +175,11 @@ def _checked_rollout(
     """The rule's iterations, its check, then the fallback's: what `Checked.step` does, in order."""
     first = begin(rule.rule, problem, theta)
     before = min(iterations, rule.at - 1)
-    shown, progress = _rollout(rule.rule, problem, theta, first, before, measures)
+    shown, progress = _rollout(rule.rule, problem, theta, first, before, measures, held=False)
     if iterations < rule.at:
         return shown
     oracle = Oracle(problem, theta)
-    # A rollout that has diverged goes on from where it was last finite, and fails the check.
-    state = rule.rule.step(oracle, progress.state)
-    end = rule.finish(oracle, state, ~progress.diverged)
+    end = rule.finish(oracle, rule.rule.step(oracle, progress.state))
     later = Oracle(problem, theta)
     kept = Progress(
         rule.fallback.init(later, end[0]),
@@ -197,6 +206,7 @@ def _rollout(
     first: Progress,
     iterations: int,
     measures: tuple[Measure, ...],
+    held: bool = True,
 ) -> tuple[Rollout, Progress]:
     """So many iterations from somewhere, every loss kept, the first one too."""
     unravel = ravel_pytree(problem.start(theta))[1]
@@ -206,7 +216,7 @@ def _rollout(
         return progress.loss, progress.evaluations.gradients, found
 
     def body(progress: Progress, _: None) -> tuple[Progress, Any]:
-        progress = advance(rule, problem, theta, progress)
+        progress = advance(rule, problem, theta, progress, held=held)
         return progress, seen(progress)
 
     last, later = jax.lax.scan(body, first, None, length=iterations)

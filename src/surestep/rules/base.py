@@ -29,10 +29,10 @@ Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox", "dua
 
 
 class State(eqx.Module):
-    """What a rule remembers between two iterations; every state has this field.
+    """What a rule remembers between two iterations; every state has a point `x`.
 
     A state may have a field `value`, the loss at `x`, where the rule gets it for nothing. Where
-    there is none, the loss is computed when somebody looks, and only then.
+    there is none, `Rule.loss` computes it when somebody looks, and only then.
     """
 
     x: eqx.AbstractVar[Vector]
@@ -42,28 +42,31 @@ class Rule(eqx.Module):
     """An optimization algorithm, one iteration at a time.
 
     The inexact arrays among a rule's fields are its *hyper*: what learning changes. Numbers that
-    are not to be learned are plain Python floats.
+    are not to be learned are plain Python floats, and arrays that are not are `rules.Fixed`.
+
+    A state is an `equinox.Module` with the point `x`, a flat vector, and whatever else the rule
+    remembers. It needs no loss: `loss` evaluates one when somebody looks. If a step gets the loss
+    at `x` for nothing, keep it as `value`, and it is taken from there.
 
     A rule of your own that needs one gradient an iteration is shorter as a `GradientRule`.
 
-    **Example:** gradient descent with a learned step size, written out.
+    **Example:** proximal gradient steps with a learned step size. No loss is evaluated on the way.
 
     ```python
     import equinox as eqx
 
     class State(eqx.Module):
         x: jax.Array
-        value: jax.Array
-        gradient: jax.Array
 
     class LearnedStep(ss.Rule):
         step_size: jax.Array
 
         def init(self, oracle, x):
-            return State(x, *oracle.value_and_gradient(x))
+            return State(x)
 
         def step(self, oracle, state):
-            return self.init(oracle, state.x - self.step_size * state.gradient)
+            moved = state.x - self.step_size * oracle.smooth_gradient(state.x)
+            return State(oracle.prox(moved, self.step_size))
 
     rule = LearnedStep(jnp.asarray(0.1))
     ```
@@ -72,6 +75,9 @@ class Rule(eqx.Module):
     needs: ClassVar[tuple[Need, ...]] = ()
     learns_start: ClassVar[bool] = False
     """Whether the state that `init` makes depends on the hyper."""
+    recovers: ClassVar[bool] = False
+    """Whether a rollout goes on after a loss that is not finite; if not, it has diverged for good.
+    """
 
     @abc.abstractmethod
     def init(self, oracle: Oracle, x: Vector) -> State:
@@ -172,7 +178,10 @@ class GradientRule(Rule):
 
 
 class Fixed(eqx.Module):
-    """An array that a rule is given and does not learn.
+    """An array that a rule is given and does not learn, as a matrix that all instances share.
+
+    Arrays among a rule's fields are its hyper, unless they are inside a `Fixed`. Steps read them as
+    `fixed.array`.
 
     **Arguments:**
 
@@ -182,7 +191,9 @@ class Fixed(eqx.Module):
     import jax.numpy as jnp
     import surestep as ss
 
-    hessian = ss.rules.Fixed(jnp.eye(3))
+    rule = ss.rules.SharedADMM.of(jnp.eye(3), penalty=0.1)
+    assert isinstance(rule.hessian, ss.rules.Fixed)
+    print(rule.hessian.array)
     ```
     """
 

@@ -73,6 +73,7 @@ class Checked(Rule):
     """
 
     learns_start: ClassVar[bool] = True
+    recovers: ClassVar[bool] = True
 
     rule: Rule
     fallback: Rule
@@ -167,16 +168,12 @@ class Checked(Rule):
         oracle.spend(gradients=spent[0], values=spent[1])
         return CheckedState(x, value, rule, memory, state.iteration + 1)
 
-    def finish(
-        self, oracle: Oracle, state: State, sound: bool | Bool[Array, ""] = True
-    ) -> tuple[Vector, Scalar, Bool[Array, ""]]:
+    def finish(self, oracle: Oracle, state: State) -> tuple[Vector, Scalar, Bool[Array, ""]]:
         """Check the rule's last state, and let the fallback help: point, loss, whether it passed.
 
-        What is not `sound` fails. In a batch the fallback iterates as long as an instance of it
-        needs help.
+        In a batch the fallback iterates as long as an instance of it needs help.
         """
         verdict = self.examine(oracle, state)
-        verdict = dataclasses.replace(verdict, passed=verdict.passed & sound)
         end = self.help(oracle, state.x, verdict, self.rescue)
         oracle.spend(gradients=end.gradients)
         return end.x, end.value, end.passed

@@ -21,7 +21,7 @@ class LearnedFista(Rule):
 
     A step is FISTA's times `exp(log_steps)`, a momentum FISTA's times `exp(log_gains)`. The first
     iterations have numbers of their own, the later ones share the last. Untrained, it is exactly
-    `FistaWithRestart`. Long steps are what is won, and what a safeguard is for.
+    `FistaWithRestart`. Long steps are what is won, and why it needs a check or a safeguard.
 
     **Arguments:**
 

@@ -14,9 +14,9 @@ from surestep.rules.base import GradientState, Need, Rule
 class Newton(Rule):
     """Newton's method without a line search: full steps, for small problems from good starts.
 
-    Where the Hessian is not positive definite the step is one of gradient descent. It is meant for
-    the inside of a `Checked`, which goes back to a classical rule where full steps fail. Computing
-    a Hessian is counted as one gradient for each coordinate.
+    Where the Hessian is not positive definite the step is one of gradient descent. The loss may
+    rise, so it is meant for the inside of a `Checked`, whose fallback takes over where full steps
+    fail. Computing a Hessian is counted as one gradient for each coordinate.
 
     **Arguments:**
 
@@ -26,7 +26,8 @@ class Newton(Rule):
     ```python
     import surestep as ss
 
-    rule = ss.rules.Newton()
+    chord = ss.rules.Newton(anew=False)
+    rule = ss.rules.Checked(chord, fallback=ss.rules.LBFGS(), at=8, tolerance=1e-6)
     ```
     """
 

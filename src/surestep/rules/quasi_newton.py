@@ -4,27 +4,25 @@ In a metric of its own it is told how the family's losses bend, before it has se
 """
 
 import abc
-from collections.abc import Callable
 from typing import Protocol
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Float, Scalar
 
 from surestep.problem import Vector
 from surestep.rules.base import GradientRule, unit
+from surestep.rules.limited_memory import Memory
 
 
 class Pairs(eqx.Module):
-    """The last moves and the changes of the gradient along them, oldest overwritten first."""
+    """The pairs so far, and where the last iteration was."""
 
-    moves: Float[Array, "memory n"]
-    changes: Float[Array, "memory n"]
-    used: Bool[Array, " memory"]
-    next: Int[Array, ""]
+    memory: Memory
     x: Vector
     gradient: Vector
+    image: Vector
+    """The metric times the gradient."""
 
 
 class _Limited(Protocol):
@@ -40,7 +38,7 @@ class _Limited(Protocol):
 
 
 class AbstractQuasiNewton(GradientRule):
-    """L-BFGS's direction (the two-loop recursion) in a metric, taken as far as it says.
+    """L-BFGS's direction in a metric, taken as far as it says.
 
     The metric takes the place of the multiple of the identity that L-BFGS begins its estimate of
     the inverse Hessian with. Near a minimum the full step is the right one; farther away it is cut
@@ -54,18 +52,25 @@ class AbstractQuasiNewton(GradientRule):
 
     def remember(self: _Limited, x: Vector, value: Scalar, gradient: Vector) -> Pairs:
         """No pairs yet."""
-        return _no_pairs(self.memory_size, x, gradient)
+        memory = Memory.empty(self.memory_size, x, jnp.ones((), x.dtype), metric=True)
+        return Pairs(memory, x, gradient, self.metric(gradient))
 
     def update(
         self: _Limited, x: Vector, value: Scalar, gradient: Vector, memory: Pairs
     ) -> tuple[Vector, Pairs]:
         """Along the direction from the metric and the pairs so far, as far as is allowed."""
-        pairs = _with_pair(memory, x, gradient)
-        direction = _direction(pairs, gradient, self.metric)
-        length, last = unit(direction)[1], unit(x - memory.x)[1]
+        image = self.metric(gradient)
+        move, last = unit(x - memory.x)
+        # At a start nothing has moved, and the pair is none.
+        size = jnp.where(last > 0, last, 1.0)
+        pairs = memory.memory.with_pair(
+            move, (gradient - memory.gradient) / size, (image - memory.image) / size
+        )
+        direction = -pairs.descent(gradient, image)
+        length = unit(direction)[1]
         allowed = jnp.where(jnp.any(pairs.used), self.longest * last, self.first)
         shortened = jnp.minimum(1.0, allowed / jnp.where(length > 0, length, 1.0))
-        return x + shortened * direction, pairs
+        return x + shortened * direction, Pairs(pairs, x, gradient, image)
 
 
 class QuasiNewton(AbstractQuasiNewton):
@@ -145,57 +150,3 @@ def without_size(root: Float[Array, "..."]) -> tuple[Float[Array, "..."], Scalar
     """
     size = jnp.max(jnp.abs(root))
     return root / size, jnp.log(size)
-
-
-def _no_pairs(size: int, x: Vector, gradient: Vector) -> Pairs:
-    """The memory at a start."""
-    none = jnp.zeros((size, x.size), x.dtype)
-    used = jnp.zeros(size, bool)
-    return Pairs(none, none, used, jnp.zeros((), jnp.int32), x, gradient)
-
-
-def _with_pair(memory: Pairs, x: Vector, gradient: Vector) -> Pairs:
-    """Add the last move, unless the gradient did not change along it as a minimum's does."""
-    move, change = x - memory.x, gradient - memory.gradient
-    curved = jnp.vdot(move, change) > 1e-10 * jnp.vdot(change, change) ** 0.5 * (
-        jnp.vdot(move, move) ** 0.5
-    )
-    place = memory.next % memory.used.shape[0]
-
-    def put(old: Array, new: Array) -> Array:
-        return jnp.where(curved, old.at[place].set(new), old)
-
-    return Pairs(
-        put(memory.moves, move),
-        put(memory.changes, change),
-        put(memory.used, jnp.asarray(True)),
-        memory.next + curved.astype(jnp.int32),
-        x,
-        gradient,
-    )
-
-
-def _direction(pairs: Pairs, gradient: Vector, metric: Callable[[Vector], Vector]) -> Vector:
-    """The two-loop recursion: minus the estimated inverse Hessian times the gradient."""
-    size = pairs.used.shape[0]
-    newest_first = (pairs.next - 1 - jnp.arange(size)) % size
-    products = jnp.sum(pairs.moves * pairs.changes, axis=1)
-    inverse = jnp.where(pairs.used, 1 / jnp.where(pairs.used, products, 1.0), 0.0)
-
-    def back(vector: Vector, i: Array) -> tuple[Vector, Scalar]:
-        weight = inverse[i] * jnp.vdot(pairs.moves[i], vector)
-        return vector - weight * pairs.changes[i], weight
-
-    vector, weights = jax.lax.scan(back, gradient, newest_first)
-    newest = newest_first[0]
-    squared = jnp.vdot(pairs.changes[newest], metric(pairs.changes[newest]))
-    known = pairs.used[newest] & (squared > 0)
-    scale = jnp.where(known, products[newest] / jnp.where(known, squared, 1.0), 1.0)
-
-    def forth(vector: Vector, pair: tuple[Array, Scalar]) -> tuple[Vector, None]:
-        i, weight = pair
-        other = inverse[i] * jnp.vdot(pairs.changes[i], vector)
-        return vector + (weight - other) * pairs.moves[i], None
-
-    vector, _ = jax.lax.scan(forth, scale * metric(vector), (newest_first[::-1], weights[::-1]))
-    return -vector

@@ -28,7 +28,7 @@ Settings = TypeVar("Settings")
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Generic[Settings]):
-    """Every number of a run. Two runs with equal configurations give equal certificates.
+    """Every number of a run. Two runs with equal configurations and rules give equal certificates.
 
     **Example:**
 

@@ -43,7 +43,7 @@ class Learned:
     certified: Certified
     evaluation: Evaluated
     training_seconds: float = math.nan
-    """What imitating, locating and sampling took."""
+    """What choosing (`fit`: survey and race), imitating, locating and sampling took."""
     shifted: Shifted | None = None
     """What the rule does off the family, where the experiment says how to leave it."""
     probes: Theta = None

@@ -110,6 +110,8 @@ def learn(
         return _stages(config, experiment, rule, split, None, report, crew)
     with folder.claimed(config):
         _record_inputs(folder, split, experiment, rule)
+        if experiment.race:
+            folder.mark("race", **experiment.race)
         learned = _stages(config, experiment, rule, split, folder, report, crew)
         learned.save(folder.solver_path)
         return learned
@@ -186,6 +188,8 @@ def _stages(
     )
     # A folder also knows what earlier runs have spent on it.
     spent = time.monotonic() - began if folder is None else training_seconds(folder.status())
+    if folder is None:
+        spent += float(experiment.race.get("seconds", 0.0))
     opponents = choose_opponents(config.certify, experiment)
     plan = plan_run(config.certify, task, experiment, prior, split.prior, split.train.size)
     if folder is not None:

@@ -57,13 +57,14 @@ class Solution:
     """
 
     x: Point
-    """The last points, in the form that the problem's loss takes."""
+    """The last points, in the form that the problem's loss takes. Where a rollout diverged: the
+    start, or with a tolerance, a callback or posterior draws the last point before."""
     loss: Entries
     """The losses there; infinity where a rollout diverged."""
     iterations: Entries
-    """Iterations made."""
+    """Iterations made; those of a check's fallback are counted too."""
     gradients: Entries
-    """Gradient evaluations."""
+    """Gradient evaluations, the check's and the fallback's too."""
     status: Entries
     """How each instance ended, as numbers of `surestep.rollout.loop.Status`."""
     covered: Coverage
@@ -79,7 +80,10 @@ class Solution:
 
     @functools.cached_property
     def start_loss(self) -> Entries:
-        """The losses before the first iteration; where a start was learned, the losses there."""
+        """The losses before the first iteration; where a start was learned, the losses there.
+
+        They are computed when they are asked for, and kept.
+        """
         return self.starts()
 
     @property

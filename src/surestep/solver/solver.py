@@ -97,7 +97,9 @@ class Solver:
     ) -> Solution:
         """Solve a stacked set of instances (`solve_one` takes a single one).
 
-        Calls with the same number of instances share one compiled program, whatever the
+        All iterations are made in one compiled program, and the loss is computed once, at the end.
+        A tolerance, a callback or posterior draws need the loss of every iteration, which costs
+        more. Calls with the same number of instances share one compiled program, whatever the
         iterations, the tolerance and the weights.
 
         **Arguments:**

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -132,6 +132,9 @@ class Experiment:
     """What instances are made from, if they are drawn from a data set; certificates say."""
     goal_second_moment: float | None = None
     """A bound on the second moment of the goal's threshold, if one is known for sure."""
+
+    race: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How the rule was chosen, in plain values, where candidates were compared; runs note it."""
 
     def rule(self, seed: int, member: int = 0) -> Rule:
         """The rule that a run with this seed begins with; a population has further members."""

@@ -32,7 +32,7 @@ class LocateSettings:
     """How the rule is trained."""
 
     steps: int = 200_000
-    """Training steps."""
+    """Training steps; with 0 the rule is taken as it is, and only its success is estimated."""
     learning_rate: float = 1e-4
     """Adam's first learning rate."""
     halve_every: int = 20_000

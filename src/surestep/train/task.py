@@ -66,12 +66,17 @@ class Task:
         self, rule: Rule, data: DataSet, at: tuple[int, ...] | None = None
     ) -> Float[np.ndarray, "instance iteration"]:
         """The losses of a rule on every instance, by default at the horizon alone."""
+        at, block = at or (self.horizon,), min(self.block, data.size)
+        found = []
         with working_precision(self.problem):
-            at = at or (self.horizon,)
-            losses = losses_at(rule, self.problem, data.thetas, at, self.block)
-            found = np.asarray(losses, np.float64)
-        require_sound(self.problem, data, found)
-        return found
+            # The last batch is filled up, so that one compiled program serves for sets of any size.
+            for first in range(0, data.size, block):
+                places = np.minimum(np.arange(first, first + block), data.size - 1)
+                batch = instance(data.thetas, jnp.asarray(places))
+                found.append(losses_at(rule, self.problem, batch, at, block))
+            losses = np.concatenate([np.asarray(one, np.float64) for one in found])[: data.size]
+        require_sound(self.problem, data, losses)
+        return losses
 
     def watch(
         self, at: tuple[int, ...], tolerances: tuple[float, ...] = (), to_goal: bool = False
@@ -116,8 +121,8 @@ class Task:
             key = named_key(int(seed), "success", *name)
             order = np.asarray(jax.random.permutation(key, data.size))
         threshold = self.thresholds(data)
-        # Few enough to stop early, of one size so that one program serves all blocks.
-        block = min(64, data.size)
+        # Few enough to stop early, of the size of batches so that one program serves for all.
+        block = min(64, self.block, data.size)
         for first in range(0, data.size, block):
             chosen = order[first : first + block]
             padded = np.concatenate([chosen, np.repeat(chosen[-1:], block - len(chosen))])
