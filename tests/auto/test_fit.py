@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -236,7 +237,7 @@ def test_a_run_that_has_begun_keeps_what_was_chosen(surveyed, tmp_path, monkeypa
 
     monkeypatch.setattr(fitting, "learn", keep)
     monkeypatch.setattr(fitting, "write_report", lambda *_: None)
-    first = fit(QUADRATIC, 60, out=tmp_path)
+    first: Any = fit(QUADRATIC, 60, out=tmp_path)
     assert first[0].horizon == 5
     assert fit(QUADRATIC, 60, out=tmp_path) == first
     # The power went between the configuration's copy and the configuration.
