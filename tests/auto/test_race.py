@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import surestep
+from support.types import unchecked
 from surestep.auto import race as racing
 from surestep.auto.arena import Arena, Entry, Use
 from surestep.auto.candidates import Candidate, candidates, per_coordinate, started
@@ -291,6 +292,7 @@ def test_a_predicted_start_knows_whole_numbers_from_others():
     assert arena.solved(arena.program(candidate.rule), 3000) >= 0.9
 
 
+@unchecked()
 def test_the_use_of_the_public_names():
     """`fit` takes the same words."""
     with pytest.raises(surestep.errors.ConfigurationError, match="use must be"):
