@@ -113,7 +113,9 @@ def choose(
 
 def _words(race: Race) -> str:
     entry = race.winner.entry
-    how = "trained" if entry.trained else "untrained: training won nothing"
+    tried = any(one.trained for one in race.entries)
+    how = "untrained: training won nothing" if tried else "untrained"
+    how = "trained" if entry.trained else how
     return f"{entry.name} ({how}), checked once after its iterations"
 
 
