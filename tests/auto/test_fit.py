@@ -1,124 +1,68 @@
-"""Problems of users' own: functions, data, surveys, and the rule that is picked for them."""
+"""From a problem to a run: surveys, candidates, goals, and what is kept of them."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import surestep
+from house.crash_child import empty
+from support.quadratic import (
+    BOXED,
+    CURVATURE,
+    MATRIX,
+    QUADRATIC,
+    RANDOM,
+    quadratic,
+    surveyed,
+)
 from support.types import unchecked
-from surestep.auto import configure as configuring
 from surestep.auto import fit as fitting
-from surestep.auto import programs
-from surestep.auto.choice import experiment_for, goal_scale, pick
-from surestep.auto.configure import configure, seconds, sizes_for, too_short
-from surestep.auto.doctor import examine
-from surestep.auto.fit import fit
+from surestep.auto import race as racing
+from surestep.auto.arena import Entry
+from surestep.auto.candidates import Candidate, candidates, started
+from surestep.auto.choice import Choice, experiment_for
+from surestep.auto.choice_file import NAME as CHOICE
+from surestep.auto.choice_file import read_choice
+from surestep.auto.configure import OwnSettings, configure, seconds
+from surestep.auto.fit import fit, plan_fit
+from surestep.auto.goals import goal_for, goal_scale
 from surestep.auto.survey import survey
-from surestep.base.errors import ConfigurationError
-from surestep.certify.planning import CertifySettings
-from surestep.cli.main import main
-from surestep.cli.starter import write_starter
+from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.evaluate.test_set import EvaluateSettings
-from surestep.problem.base import Problem, StockedProblem, instance
-from surestep.problem.datasets import PriorSet, Split, SplitSizes
-from surestep.problem.instance_files import fresh_instances
+from surestep.problem.base import Problem, instance
+from surestep.problem.datasets import PriorSet
 from surestep.problem.oracle import Oracle
-from surestep.problem.penalties import L1, Box
+from surestep.problem.structure import find_structure
+from surestep.report import draw
 from surestep.rollout.loop import rollout
 from surestep.rules import (
+    LBFGS,
+    Checked,
     FistaWithRestart,
     GradientDescent,
     LearnedFista,
     MetricQuasiNewton,
+    Newton,
     Predicted,
-    Safeguarded,
-    SafeguardSettings,
 )
+from surestep.rules.base import Rule, solver_fingerprint
 from surestep.solver.solver import load
-from surestep.storage.files import write_text
-from surestep.storage.records import to_json
-
-RANDOM = np.random.default_rng(0)
-MATRIX = RANDOM.normal(size=(5, 5)) + 3 * np.eye(5)
-CURVATURE = MATRIX.T @ MATRIX
 
 
-def sample(key):
-    return jax.random.normal(key, (5,))
+@pytest.fixture(scope="module", name="surveyed")
+def found_on_the_quadratic():
+    return surveyed()
 
 
-def quadratic(x, theta):
-    """Its solution is linear in theta, and its Hessian is the same for all instances."""
-    return 0.5 * jnp.sum((MATRIX @ x - theta) ** 2)
-
-
-QUADRATIC = Problem.of(quadratic, x0=np.ones(5), sample=sample)
-BOXED = Problem.of(quadratic, np.zeros(5), sample=sample, penalty=Box(-0.1, 0.1))
-GUARD = SafeguardSettings()
-
-
-@pytest.fixture(scope="module")
-def surveyed():
-    return survey(QUADRATIC, PriorSet.draw(QUADRATIC, 48, 0))
-
-
-def test_data_are_split_without_repetition():
-    numbers = np.arange(100.0)
-    problem = Problem.of(lambda x, t: (x - t) ** 2, 0.0, thetas={"a": numbers})
-    assert isinstance(problem, StockedProblem)
-    split = Split.draw(problem, SplitSizes(30, 20, 35, 15), 7)
-    sets = [np.asarray(one.thetas["a"]) for one in vars(split).values()]
-    assert sorted(np.concatenate(sets)) == numbers.tolist()
-    # A smaller set is the beginning of a larger one, another seed shuffles again.
-    fewer = Split.draw(problem, SplitSizes(3, 2, 3, 1), 7)
-    np.testing.assert_array_equal(fewer.train.thetas["a"], sets[2][:3])
-    other = Split.draw(problem, SplitSizes(30, 20, 35, 15), 8)
-    assert not np.array_equal(other.train.thetas["a"], sets[2])
-    with pytest.raises(ConfigurationError, match="of which 35 are for the train set, not 36"):
-        Split.draw(problem, SplitSizes(30, 20, 36, 15), 7)
-
-
-def test_data_from_a_file_are_the_same_problem(tmp_path):
-    arrays = {"a": RANDOM.normal(size=(80, 3)), "b": RANDOM.normal(size=80)}
-    np.savez(tmp_path / "data.npz", a=arrays["a"], b=arrays["b"])
-
-    def loss(x, theta):
-        return (theta["a"] @ x - theta["b"]) ** 2
-
-    one = Problem.of(loss, np.zeros(3), thetas=arrays)
-    other = Problem.of(loss, np.zeros(3), thetas=tmp_path / "data.npz")
-    sizes = SplitSizes(5, 5, 5, 5)
-    assert Split.draw(one, sizes, 0).fingerprints() == Split.draw(other, sizes, 0).fingerprints()
-    assert sizes_for(one) == SplitSizes(24, 16, 28, 12)
-
-
-def test_fresh_instances_of_data_are_not_drawn_by_a_seed(tmp_path):
-    problem = Problem.of(lambda x, t: (x - t["a"]) ** 2, 0.0, thetas={"a": np.arange(100.0)})
-    with pytest.raises(ConfigurationError, match="instead of a seed"):
-        fresh_instances(problem, "777", 10)
-    np.savez(tmp_path / "new.npz", a=np.linspace(0.5, 2.5, 9))
-    found = fresh_instances(problem, str(tmp_path / "new.npz"), 0)
-    assert np.asarray(found.thetas["a"]).tolist() == np.linspace(0.5, 2.5, 9).tolist()
-
-
-def test_losses_are_counted_from_their_bound():
-    problem = Problem.of(lambda x, t: x**2 - t, 1.0, sample=jax.random.uniform,
-                         lower=lambda t: -t)  # fmt: skip
-    with jax.enable_x64(True):
-        assert float(problem.loss(jnp.asarray(3.0), jnp.asarray(0.25))) == 9.0
-        assert problem.start(0.0).dtype == jnp.float64
-
-
-def test_a_penalty_makes_a_composite_problem():
-    problem = Problem.of(quadratic, np.ones(5), sample=sample, penalty=L1(0.3))
-    assert isinstance(problem, surestep.CompositeProblem)
-    with jax.enable_x64(True):
-        x, theta = jnp.arange(5.0), jnp.ones(5)
-        assert float(problem.loss(x, theta)) == pytest.approx(float(quadratic(x, theta)) + 3.0)
-        assert problem.prox(x, jnp.asarray(1.0), theta).tolist() == [0, 0.7, 1.7, 2.7, 3.7]
+def choice_of(rule: Rule, at: int = 7) -> Choice:
+    """What a race might have chosen."""
+    checked = Checked(rule, LBFGS(), at=at, tolerance=0.1)
+    entries = (Entry("this one", False, at, 1e-4, 1e-5),)
+    opponents: dict[str, Rule] = {"L-BFGS": LBFGS(), "gradient descent": GradientDescent(0.01)}
+    return Choice(checked, opponents, "this one", entries, at, 30.0, 2.5)
 
 
 def test_a_survey_finds_solutions_curvature_and_what_predicts_them(surveyed):
@@ -132,7 +76,7 @@ def test_a_survey_finds_solutions_curvature_and_what_predicts_them(surveyed):
     np.testing.assert_allclose(
         surveyed.root @ surveyed.root.T, np.linalg.inv(CURVATURE), rtol=1e-6, atol=1e-8
     )
-    rule = pick(QUADRATIC, surveyed, GUARD).rule
+    rule = started(Candidate("L-BFGS", LBFGS()), QUADRATIC, surveyed).rule
     assert isinstance(rule, Predicted)
     with jax.enable_x64(True):
         found = [
@@ -175,66 +119,53 @@ def test_a_predicted_start_meets_the_constraint():
         assert np.isfinite(float(rollout(rule, BOXED, theta, 1).losses[0]))
 
 
-def test_what_is_picked_fits_the_structure(surveyed):
-    smooth = pick(QUADRATIC, surveyed, GUARD)
-    assert "L-BFGS's direction in a learned metric (a matrix)" in smooth.words
-    assert "predicted from the instance's 5 numbers" in smooth.words
-    assert isinstance(smooth.rule, Predicted) and isinstance(smooth.rule.rule, Safeguarded)
-    assert isinstance(smooth.fallback, GradientDescent)
+def names_of(problem, found, thetas):
+    return [one.name for one in candidates(problem, found, find_structure(problem, thetas))]
+
+
+def test_candidates_fit_the_structure(surveyed):
+    thetas = PriorSet.draw(QUADRATIC, 48, 0).thetas
+    smooth = names_of(QUADRATIC, surveyed, thetas)
+    assert smooth[:2] == ["accelerated gradients", "L-BFGS"]  # the simplest first
+    assert {"Newton", "chord, a Hessian an instance"} <= set(smooth)
+    assert "quasi-Newton in a shared metric, 3 pairs" in smooth
+    large = dataclasses.replace(surveyed, dimension=401)
+    assert not any(
+        name == "Newton" or "Hessian" in name for name in names_of(QUADRATIC, large, thetas)
+    )
+    thetas = PriorSet.draw(BOXED, 24, 0).thetas
     found = survey(BOXED, PriorSet.draw(BOXED, 24, 0))
-    boxed = pick(BOXED, found, GUARD)
-    assert "FISTA with restart and learned steps" in boxed.words
-    experiment = experiment_for(BOXED, found, GUARD, (0.1,))
+    assert names_of(BOXED, found, thetas) == [
+        "FISTA with restart", "ADMM, factored once", "FISTA, learned schedule",
+    ]  # fmt: skip
+    experiment = experiment_for(BOXED, choice_of(FistaWithRestart(1 / 30)), found, (0.1,))
     assert list(experiment.external) == ["L-BFGS-B (SciPy)"]
     # SciPy's solver finds the minimum that the survey's has found.
-    theta = jax.tree.map(np.asarray, instance(PriorSet.draw(BOXED, 24, 0).thetas, 0))
+    theta = jax.tree.map(np.asarray, instance(thetas, 0))
     point = experiment.external["L-BFGS-B (SciPy)"](theta, -1.0, 0.0)
     with jax.enable_x64(True):
         assert float(BOXED.loss(point, theta)) == pytest.approx(found.minima[0], rel=1e-9)
+    # Nobody can be handed out by a name that an opponent has.
+    assert set(experiment.baselines) == {"L-BFGS", "gradient descent"}
+    assert experiment_for(QUADRATIC, choice_of(LBFGS()), None, (0.1,)).external == {}
 
 
 def test_a_goal_that_all_minima_meet(surveyed):
     assert goal_scale(surveyed) == pytest.approx(1.02 * 0.01, rel=1e-6)
+    goal = goal_for(QUADRATIC, surveyed)
+    assert (goal.scale, goal.exponent) == (pytest.approx(0.0102), 1.0)
+    assert np.all(surveyed.minima <= goal.scale * surveyed.starts)
     stuck = dataclasses.replace(surveyed, starts=surveyed.minima + 1, minima=surveyed.minima + 1)
     with pytest.raises(ConfigurationError, match="the start is a solution already"):
         goal_scale(stuck)
 
 
-class Untyped(Problem):
-    """Its instances hold a number without a type of its own."""
-
-    def sample(self, key):
-        return {"a": jax.random.normal(key, (2,)), "b": jnp.asarray(0.5)}
-
-    def start(self, theta):
-        return jnp.zeros(2)
-
-    def loss(self, x, theta):
-        jax.debug.callback(lambda: None)
-        return jnp.sum((theta["b"] * x - theta["a"]) ** 2)
-
-
-def test_what_is_slow_is_said_in_words():
-    notes = " ".join(examine(Untyped()))
-    assert "compiled again for instances that do not come from sample: a number in theta" in notes
-    assert "loss prints or calls back while it runs (jax.debug)" in notes
-    plain = " ".join(examine(QUADRATIC))
-    assert "compiled again" not in plain and "operations" not in plain
-
-
-def test_a_long_program_is_found_before_it_is_compiled():
-    def turns(x, number):
-        for _ in range(number):
-            x = 0.5 * x + 1.0
-        return jnp.sum(x)
-
-    (note,) = programs.notes("loss", programs.program(lambda x: turns(x, 600), jnp.ones(2)))
-    assert "loss is a program of 1201 operations, 1200 of them from test_fit.py, line" in note
-    looped = programs.program(
-        lambda x: jax.lax.fori_loop(0, 600, lambda _, y: 0.5 * y + 1.0, x), jnp.ones(2)
-    )
-    assert programs.notes("loss", looped) == []
-    assert {"mul", "add"} <= {one.primitive.name for one in programs.operations(looped)}
+def test_where_there_is_no_goal_there_is_no_race(surveyed, monkeypatch):
+    stuck = dataclasses.replace(surveyed, minima=surveyed.starts)
+    monkeypatch.setattr(fitting, "survey_checked", lambda *_: stuck)
+    monkeypatch.setattr(fitting, "choose", None)
+    with pytest.raises(ConfigurationError, match="the start is a solution already"):
+        plan_fit(QUADRATIC, 10)
 
 
 def test_budgets():
@@ -244,112 +175,128 @@ def test_budgets():
             seconds(wrong)
 
 
-def test_more_time_is_more_training(surveyed, monkeypatch):
-    monkeypatch.setattr(configuring, "_measure", lambda *_: 1e-3)
-    short = configure(QUADRATIC, surveyed, "quadratic", 10.0, 0)
-    long = configure(QUADRATIC, surveyed, "quadratic", 600.0, 0)
-    assert long.locate.steps > short.locate.steps
-    assert long.population.members > short.population.members
-    # Compiling was measured, and a budget that is less than that is said to be.
-    assert 0 < short.problem.shortest < 600
-    slow = dataclasses.replace(short, problem=dataclasses.replace(short.problem, shortest=90.0))
-    assert "about 90 s however little it learns" in too_short(slow, 10.0)
-    assert too_short(slow, 90.0) == ""
-    for config in (short, long):
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"accuracy": 0.0}, "a number between 0 and 1, not 0.0"),
+        ({"accuracy": 1.0}, "the share of what there is to gain that may be left"),
+        ({"accuracy": -1e-6}, "accuracy"),
+        ({"accuracy": math.nan}, "accuracy"),
+        ({"use": "twice"}, "use must be 'single', 'batch' or 'both', not 'twice'"),
+        ({"budget": "soon"}, "a budget is a time like"),
+        ({"budget": 3}, "at least 10 seconds"),
+    ],
+)
+@unchecked()
+def test_what_makes_no_sense_is_refused_before_anything_is_done(
+    words, message, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(fitting, "survey_checked", None)
+    for call in (plan_fit, lambda *given, **more: fit(*given, **more, out=tmp_path / "run")):
+        with pytest.raises(ConfigurationError, match=message):
+            call(QUADRATIC, **words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_time_is_more_samples_and_longer_evaluations(surveyed):
+    learns, knows = choice_of(GradientDescent(jnp.asarray(0.01))), choice_of(Newton())
+    wanted = OwnSettings(accuracy=1e-4, use="single")
+
+    def configured(choice, budget):
+        config = configure(QUADRATIC, surveyed, choice, "quadratic", budget, 3, wanted)
         config.validate()
-        assert config.horizon == 5
+        return config
+
+    short, long = configured(learns, 10.0), configured(learns, 600.0)
+    assert (short.sample.samples, long.sample.samples) == (1, 10)
+    assert configured(knows, 600.0).sample.samples == 1  # there is nothing to draw
+    assert short.evaluate.limit < long.evaluate.limit
+    for config in (short, long):
+        assert (config.horizon, config.seed) == (7, 3)
         assert config.goal.scale == pytest.approx(0.0102)
+        # The race has trained: nothing is trained, and no minima are looked for.
+        assert config.locate.steps == 0 and not config.sample.gradients
+        assert not config.training.distances
+        assert (config.problem.accuracy, config.problem.use) == (1e-4, "single")
+        assert config.problem.accuracies[0] == pytest.approx(0.01 * surveyed.gap, rel=0.5)
 
 
 @unchecked()
-def test_a_run_that_has_begun_keeps_what_was_measured(tmp_path, monkeypatch):
+def test_a_run_that_has_begun_keeps_what_was_chosen(surveyed, tmp_path, monkeypatch):
     """Another time on the clock must not make another run of the same call."""
-    times = iter((1e-3, 1e-2))
-    monkeypatch.setattr(configuring, "_measure", lambda *_: next(times))
+    choices = iter(
+        choice_of(GradientDescent(jnp.asarray(step)), at) for step, at in [(0.1, 5), (0.2, 9)]
+    )
+    monkeypatch.setattr(fitting, "survey_checked", lambda *_: surveyed)
+    monkeypatch.setattr(fitting, "choose", lambda *_: next(choices))
 
     def keep(config, experiment, folder, report):
-        write_text(folder.config_path, to_json(config))
-        return config
+        with folder.claimed(config):
+            return config, solver_fingerprint((experiment.rule(0), dict(experiment.baselines)))
 
     monkeypatch.setattr(fitting, "learn", keep)
     monkeypatch.setattr(fitting, "write_report", lambda *_: None)
     first = fit(QUADRATIC, 60, out=tmp_path)
+    assert first[0].horizon == 5
+    assert fit(QUADRATIC, 60, out=tmp_path) == first
+    # The power went between the configuration's copy and the configuration.
+    (tmp_path / "config.json").unlink()
     assert fit(QUADRATIC, 60, out=tmp_path) == first
     with pytest.raises(ConfigurationError, match="a run of another problem or seed"):
         fit(QUADRATIC, 60, seed=1, out=tmp_path)
+    (tmp_path / CHOICE).unlink()
+    with pytest.raises(RunFolderError, match=CHOICE):
+        fit(QUADRATIC, 60, out=tmp_path)
+
+
+@unchecked()
+def test_a_rule_that_was_chosen_for_nothing_is_chosen_again(surveyed, tmp_path, monkeypatch):
+    """Killed before the run began; and a folder of something else is none for a run."""
+    choices = iter(choice_of(GradientDescent(0.1), at) for at in (5, 9))
+    monkeypatch.setattr(fitting, "survey_checked", lambda *_: surveyed)
+    monkeypatch.setattr(fitting, "choose", lambda *_: next(choices))
+    monkeypatch.setattr(fitting, "learn", lambda *_: 1 / 0)
+    for horizon in (5, 9):
+        with pytest.raises(ZeroDivisionError):
+            fit(QUADRATIC, 60, out=tmp_path / "run")
+        assert read_choice(tmp_path / "run" / CHOICE, QUADRATIC).horizon == horizon
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="is not empty and holds no run"):
+        fit(QUADRATIC, 60, out=tmp_path / "run")
+
+
+def first_and_newton(*given):
+    """Few candidates, for there is little time."""
+    every = candidates(*given)
+    return [every[0], *(one for one in every if one.name == "Newton")]
 
 
 def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(configuring, "_measure", lambda *_: 1.0)  # the least of everything
+    monkeypatch.setattr(racing, "candidates", first_and_newton)
+    monkeypatch.setattr(fitting, "RACE", 1.0)  # both have their turn, and nothing is trained
+    monkeypatch.setattr(draw, "draw", empty)  # which takes half of the time
     numbers = {"theta": RANDOM.normal(size=(300, 5))}
     problem = Problem.of(lambda x, t: quadratic(x, t["theta"]), np.ones(5), thetas=numbers)
-    shown = EvaluateSettings(baselines=("L-BFGS",), timed=5, limit=50, shifted=0)
-    certified = CertifySettings(opponents=("L-BFGS",))
-    learned = fit(problem, 10.0, out=tmp_path, evaluate=shown, certify=certified)
+    shown = EvaluateSettings(timed=5, limit=200, shifted=0)
+    learned = fit(problem, 10.0, out=tmp_path, evaluate=shown)
     assert learned.certificate.sizes["train"] == 105
     assert learned.certificate.statements[0].value < 0.06
-    needed = learned.evaluation.gradient_quantile(0.9)
-    assert np.all(needed[0] < needed[learned.evaluation.solvers.index("L-BFGS")])
+    evaluation = learned.evaluation
+    # One iteration or none, where gradients alone take many.
+    steps = dict(zip(evaluation.solvers, evaluation.reach_iterations, strict=True))
+    assert np.all(steps["learned"] <= 2)
+    assert np.all(steps["learned"] < steps["accelerated gradients"])
+    assert learned.training_seconds >= read_choice(tmp_path / CHOICE, problem).seconds > 0
     # All that `surestep run` leaves, the report included.
     facts = ("config", "status", "plan", "charges", "certificate")
-    stages = ("chosen_by", "minima", "locate", "sample", "certify", "evaluate", "solver")
+    stages = ("chosen_by", "choice", "locate", "sample", "certify", "evaluate", "solver")
     names = {f"{fact}.json" for fact in facts} | {f"{stage}.safetensors" for stage in stages}
     found = {path.name for path in tmp_path.iterdir() if path.name[0] != "."}
     assert found == names | {"report.html", "figures"}
     assert load(tmp_path / "solver.safetensors", problem).certificate == learned.certificate
-
-
-def test_what_is_found_is_said(tmp_path, capsys):
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "import jax, jax.numpy as jnp, numpy as np\n"
-        "import surestep as ss\n"
-        "problem = ss.make_problem(\n"
-        "    lambda x, theta: jnp.sum((np.ones((2, 5)) @ x - theta) ** 2), np.zeros(5),\n"
-        "    sample=lambda key: jax.random.normal(key, (2,)), penalty=ss.penalties.L1(0.1),\n"
-        ")\n"
+    chosen = read_choice(tmp_path / CHOICE, problem)
+    assert solver_fingerprint(chosen.rule) == solver_fingerprint(learned.deployed)
+    theta = {"theta": RANDOM.normal(size=(3, 5))}
+    np.testing.assert_allclose(
+        learned.solve(theta).x, np.linalg.solve(MATRIX, theta["theta"].T).T, atol=1e-6
     )
-    assert main(["check", str(path)]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[-5:] == [
-        "- the smooth part is quadratic in x, with the same Hessian on every instance: it can be "
-        "factored once",
-        "- its gradient is affine in theta",
-        "- the Hessian has rank 1 of 5",
-        "- prox acts coordinate by coordinate",
-        "nothing is wrong with it",
-    ]
-
-
-def test_a_starting_file_is_written_once(tmp_path, capsys):
-    path = tmp_path / "mine.py"
-    assert main(["new", str(path)]) == 0
-    assert "surestep check" in capsys.readouterr().out
-    assert main(["check", str(path)]) == 0
-    assert "nothing is wrong with it" in capsys.readouterr().out
-    before = path.read_text()
-    for wrong, message in [
-        (path, "exists already"),
-        (tmp_path / "mine.txt", "must be a Python file"),
-        (tmp_path / "none" / "mine.py", "there is no folder"),
-    ]:
-        with pytest.raises(ConfigurationError, match=message):
-            write_starter(wrong)
-    assert path.read_text() == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "nowhere.py"], "there is no file nowhere.py in "),
-        (["check", "nowhere.py:1x"], "must be a file and a name in it"),
-        (["run", "nothing"], "a problem of your own is a file"),
-        (["run", "x.py", "--budget", "soon"], "a budget is a time like"),
-        (["run", "x.py", "--seed", "-1"], "--seed must be"),
-        (["new"], "the following arguments are required: file"),
-    ],
-)
-def test_wrong_commands_are_told_so(arguments, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err

@@ -14,6 +14,9 @@ import numpy as np
 import surestep
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT
 from surestep import paper
+from surestep.auto.arena import Entry
+from surestep.auto.choice import Choice
+from surestep.auto.choice_file import read_choice, write_choice
 from surestep.auto.configure import Config, OwnSettings
 from surestep.base.keys import named_key
 from surestep.certify.certificate import SCHEMA, Certificate, Statement
@@ -23,7 +26,7 @@ from surestep.paper.digits import IdxFile, read_idx
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
 from surestep.problem.instance_files import read_arrays_of
-from surestep.rules import Coordinatewise, GradientDescent, Safeguarded
+from surestep.rules import Checked, Coordinatewise, GradientDescent, Newton, Safeguarded
 from surestep.run.charges import Charge, read_charges
 from surestep.run.verify.run import read_plan
 from surestep.solver.monitor import Monitor
@@ -91,6 +94,21 @@ def _solver(folder: Path) -> list[bytes]:
         solver = Solver(PROBLEM, rule, 10, Goal(1.0, 1.0), 4, None, None, probes)
         solver.save(folder / "solver.safetensors")
         found.append((folder / "solver.safetensors").read_bytes())
+    return found
+
+
+def _choice(folder: Path) -> list[bytes]:
+    with working_precision(PROBLEM):
+        learned = Coordinatewise.create(named_key(0, "fuzz"))
+        simple = GradientDescent(jax.numpy.asarray(1e-3))
+    opponents = {"Newton": Newton(), "gradient descent": GradientDescent(1e-3)}
+    entries = (Entry("one", True, 3, 1e-3, 1e-4), Entry("two", False, *3 * (np.inf,)))
+    found = []
+    for rule in (simple, learned):
+        checked = Checked(rule, GradientDescent(1e-3), at=3, tolerance=0.1)
+        choice = Choice(checked, opponents, "one (trained)", entries, 3, 10.0, 2.5)
+        write_choice(folder / "choice.safetensors", choice)
+        found.append((folder / "choice.safetensors").read_bytes())
     return found
 
 
@@ -181,6 +199,8 @@ def targets(folder: Path) -> dict[str, Target]:
                             lambda folder: read_arrays_of(PROBLEM, folder / "x.npz"), 2.0),
         "digits": Target("few.gz", "bytes", [gzip.compress(b"\0\0\x08\2\0\0\0\2\0\0\0\3abcdef")],
                          _use_idx, 6.0),
+        "choice": Target("choice.safetensors", "arrays", _choice(folder),
+                         lambda folder: read_choice(folder / "choice.safetensors", PROBLEM), 1.5),
         "solver": Target("solver.safetensors", "arrays", _solver(folder),
                          lambda folder: surestep.load(folder / "solver.safetensors", PROBLEM), 1.5),
     }  # fmt: skip

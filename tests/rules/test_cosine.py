@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from scipy import fft
 
-from surestep.auto.choice import pick, start_size
+from surestep.auto.candidates import candidates
+from surestep.auto.choice import start_size
 from surestep.auto.survey import DENSE, Survey, _metric, _shape_of, side_by_side, surveyed_instances
 from surestep.base.errors import ConfigurationError
 from surestep.problem.base import Problem
 from surestep.problem.datasets import PriorSet
+from surestep.problem.structure import find_structure
 from surestep.rollout.loop import rollout
-from surestep.rules import CosineQuasiNewton, MetricQuasiNewton, SafeguardSettings
+from surestep.rules import CosineQuasiNewton, MetricQuasiNewton
 from surestep.rules.cosine import transform, transformed_axes
 
 RANDOM = np.random.default_rng(0)
@@ -70,15 +72,21 @@ def found_on(problem, smoothness):
                   np.zeros(0, np.int32), 1.0, "", 8)  # fmt: skip
 
 
+def in_the_metric(problem, found):
+    """The candidates that go in the metric of the survey."""
+    structure = find_structure(problem, PriorSet.draw(problem, 12, 0).thetas)
+    every = candidates(problem, found, structure)
+    return [one.rule for one in every if "shared metric" in one.name]
+
+
 def test_pictures_are_given_a_metric_for_cosines():
     waves = [2 - 2 * np.cos(np.pi * np.arange(size) / size) for size in SHAPE]
     curvature = (1 + 10 * (waves[0][:, None] + waves[1])).ravel()
     found = found_on(PICTURES, 81.0)
     # This Hessian is diagonal for cosines, so random signs find it exactly.
     np.testing.assert_allclose(found.root**-2, curvature, rtol=1e-9)
-    picked = pick(PICTURES, found, SafeguardSettings())
-    assert "a diagonal for the cosines of pictures of 18 x 20" in picked.words
-    assert isinstance(picked.rule.rule.rule, CosineQuasiNewton)  # pyright: ignore
+    for rule in in_the_metric(PICTURES, found):
+        assert isinstance(rule, CosineQuasiNewton) and rule.shape == SHAPE
 
 
 def test_what_only_looks_like_a_picture_is_not_treated_as_one():
@@ -92,9 +100,11 @@ def test_what_only_looks_like_a_picture_is_not_treated_as_one():
     found = found_on(table, float(scales.max()))
     assert found.shape == ()
     np.testing.assert_allclose(found.root**-2, scales.ravel(), rtol=1e-9)
-    picked = pick(table, found, SafeguardSettings())
-    assert "a diagonal, because a matrix of 360 numbers squared would be too large" in picked.words
-    assert isinstance(picked.rule.rule.rule, MetricQuasiNewton)  # pyright: ignore
+    rules = in_the_metric(table, found)
+    assert len(rules) == 2
+    for rule in rules:
+        assert isinstance(rule, MetricQuasiNewton)
+        np.testing.assert_allclose(rule.metric(jnp.ones(360)), scales.ravel() ** -1, rtol=1e-9)
 
 
 def test_large_points_are_looked_at_in_small_numbers():

@@ -121,6 +121,9 @@ def test_every_rule_comes_back_from_json(index):
     found = unpack(json.loads(json.dumps(packed.data, allow_nan=False)), packed.arrays, "file")
     assert type(found) is type(rule)
     assert solver_fingerprint(found) == solver_fingerprint(rule)
+    # Before arrays are read it is known which there must be.
+    forms = {name: (array.dtype.name, array.shape) for name, array in packed.arrays.items()}
+    assert references(packed.data) == forms
 
 
 @unchecked()

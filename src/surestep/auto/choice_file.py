@@ -62,6 +62,8 @@ def read_choice(path: Path, problem: Problem) -> Choice:
         if metadata.get("kind") != KIND:
             raise RunFolderError(f"{path} is no choice's file")
         facts = from_plain(_Facts, json.loads(metadata["facts"]), "choice")
+        if len(facts.rules) != 1 + len(facts.names):
+            raise RunFolderError(f"{path} does not hold one rule and an opponent for every name")
         wanted = {
             f"{place}/{name}": form
             for place, rule in enumerate(facts.rules)

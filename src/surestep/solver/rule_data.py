@@ -106,7 +106,11 @@ def references(data: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
     def visit(value: Any, depth: int) -> None:
         if depth > 4 * _DEEPEST:
             raise SolverFileError("the rule's data is nested too deeply")
-        if isinstance(value, dict) and "array" in value:
+        if isinstance(value, dict) and "class" in value:
+            # A field may have any name, also one that means something elsewhere.
+            for inner in value["fields"].values():
+                visit(inner, depth + 1)
+        elif isinstance(value, dict) and "array" in value:
             shape = tuple(int(length) for length in value["shape"])
             found[str(value["array"])] = (str(value["dtype"]), shape)
         elif isinstance(value, dict | list):
