@@ -19,7 +19,9 @@ from jaxtyping import Array
 from scipy import optimize
 
 from surestep.auto.survey import Survey, quasi_newton_in, solve_minima, survey, surveyed_instances
+from surestep.auto.trusted import Work
 from surestep.base.errors import ConfigurationError
+from surestep.base.progress import Reporter
 from surestep.problem import (
     Box,
     CompositeFunctionProblem,
@@ -66,12 +68,20 @@ class Picked:
     fallback: Rule
 
 
-def survey_of(problem: Problem, prior_size: int, seed: int) -> Survey:
-    """The survey that a run with this seed is built on."""
+def survey_of(
+    problem: Problem,
+    prior_size: int,
+    seed: int,
+    seconds: float = math.inf,
+    report: Reporter | None = None,
+    again: Work | None = None,
+) -> Survey:
+    """The survey that a run with this seed is built on; the rest is as in `survey`."""
     with working_precision(problem):
         size = start_size(problem)
     most = surveyed_instances(size, min(prior_size, SURVEYED))
-    return survey(problem, PriorSet.draw(problem, most, seed))
+    data = PriorSet.draw(problem, most, seed)
+    return survey(problem, data, seconds=seconds, report=report, again=again)
 
 
 def start_size(problem: Problem) -> int:

@@ -1,7 +1,6 @@
 """A configuration that suits a problem and a time."""
 
 import dataclasses
-import functools
 import math
 import re
 import time
@@ -14,9 +13,11 @@ import tyro
 
 from surestep.auto.choice import goal_for, pick, survey_of
 from surestep.auto.doctor import examine
-from surestep.auto.survey import Survey, side_by_side
+from surestep.auto.survey import Survey
+from surestep.auto.trusted import Work, side_by_side
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
+from surestep.base.progress import Reporter
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem import (
     ROLES,
@@ -53,6 +54,8 @@ _LONGEST = 300  # iterations of a horizon
 
 _COMPILED = 30.0  # what all other programs take to compile, in units of a rollout's program
 
+_SHARE, _SHORTEST = 0.15, 3.0  # of the budget, and seconds: what the survey's solver may take
+
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -67,9 +70,15 @@ class OwnSettings:
     shortest: Annotated[float, tyro.conf.Suppress] = 0.0
     """About how many seconds a run takes at least, however little it learns: what compiling takes,
     as measured before it began."""
+    allowed: Annotated[float, tyro.conf.Suppress] = 0.0
+    """How many seconds the survey's solver was allowed; 0: as many as it needs."""
+    solved: Annotated[Work, tyro.conf.Suppress] = dataclasses.field(default_factory=Work)
+    """What it did then, and does again wherever the run goes on."""
 
     def validate(self) -> None:
-        """Refuse accuracies that no loss could be below."""
+        """Refuse accuracies that no loss could be below, and work that nobody has done."""
+        if self.solved.batch < 0 or min(self.solved.iterations, default=0) < 0 or self.allowed < 0:
+            raise ConfigurationError("problem.solved and problem.allowed must not be negative")
         if not self.accuracies or not all(value > 0 for value in self.accuracies):
             raise ConfigurationError(
                 f"problem.accuracies must be positive numbers, not {self.accuracies}"
@@ -142,6 +151,8 @@ def configure(problem: Problem, found: Survey, name: str, budget: float, seed: i
             tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6)),
             # Sampling compiles what training did, once more.
             shortest=round(found.seconds + 2 * measuring + _COMPILED * compiling, 0),
+            allowed=found.allowed if math.isfinite(found.allowed) else 0.0,
+            solved=found.work,
         ),
         goal=goal_for(problem, found),
         horizon=horizon,
@@ -242,30 +253,43 @@ def _digit(value: float) -> float:
     return float(f"{value:.0e}")
 
 
-def survey_checked(problem: Problem, seed: int) -> Survey:
-    """The survey of a problem that keeps its contract."""
+def survey_checked(
+    problem: Problem,
+    seed: int,
+    budget: float = math.inf,
+    report: Reporter | None = None,
+    begun: OwnSettings | None = None,
+) -> Survey:
+    """The survey of a problem that keeps its contract, in its share of a budget in seconds."""
     examine(problem, seed)
-    return surveyed(problem, sizes_for(problem).prior, seed)
+    size = sizes_for(problem).prior
+    return surveyed(problem, size, seed, begun, max(_SHORTEST, _SHARE * budget), report)
 
 
-def surveyed(problem: Problem, size: int, seed: int) -> Survey:
-    """The survey that a run with a prior set of this size is built on."""
-    return _surveyed(_Same(problem), size, seed)
+def surveyed(
+    problem: Problem,
+    size: int,
+    seed: int,
+    begun: OwnSettings | None = None,
+    allowed: float = math.inf,
+    report: Reporter | None = None,
+) -> Survey:
+    """The survey that a run with a prior set of this size is built on.
+
+    Of a run that has begun it is the one that it began with, however long that takes now. The last
+    survey of the process is kept.
+    """
+    again = begun.solved if begun is not None and begun.solved.batch else None
+    if begun is not None:
+        allowed = begun.allowed or math.inf
+    of = (id(problem), size, seed)
+    for known, same, found in _last:
+        enough = found.work == again if again else found.allowed >= allowed
+        if known == of and same is problem and enough:
+            return found
+    found = survey_of(problem, size, seed, allowed, report, again)
+    _last[:] = [(of, problem, found)]
+    return found
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Same:
-    """A problem that equals itself alone, whatever its arrays are."""
-
-    problem: Problem
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.problem is self.problem
-
-    def __hash__(self) -> int:
-        return id(self.problem)
-
-
-@functools.lru_cache(maxsize=1)
-def _surveyed(problem: _Same, size: int, seed: int) -> Survey:
-    return survey_of(problem.problem, size, seed)
+_last: list[tuple[tuple[int, int, int], Problem, Survey]] = []

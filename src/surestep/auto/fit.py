@@ -63,7 +63,7 @@ def plan_fit(problem: Problem, budget: str | float = "2m", seed: int = 0) -> Fit
     learned = ss.learn(config, plan.experiment)
     ```
     """
-    return _planned(problem, seconds(budget), seed, None)
+    return _planned(problem, seconds(budget), seed, None, Silence())
 
 
 def fit(
@@ -102,7 +102,7 @@ def fit(
     """
     report, allowed = report or Silence(), seconds(budget)
     folder = None if out is None else RunFolder(Path(out))
-    plan = _planned(problem, allowed, seed, folder, **changes)
+    plan = _planned(problem, allowed, seed, folder, report, **changes)
     report.say(f"learning: {plan.words}")
     if warning := too_short(plan.config, allowed):
         report.say(warning)
@@ -113,10 +113,16 @@ def fit(
 
 
 def _planned(
-    problem: Problem, budget: float, seed: int, folder: RunFolder | None, **changes: Any
+    problem: Problem,
+    budget: float,
+    seed: int,
+    folder: RunFolder | None,
+    report: Reporter,
+    **changes: Any,
 ) -> FitPlan:
-    found = survey_checked(problem, seed)
     config = _begun(folder, name_of(problem), seed)
+    begun = None if config is None else config.problem
+    found = survey_checked(problem, seed, budget, report, begun)
     config = config or configure(problem, found, name_of(problem), budget, seed)
     config = dataclasses.replace(config, **changes)
     experiment = experiment_for(problem, found, config.guard, config.problem.accuracies)

@@ -8,6 +8,7 @@ from surestep.auto.choice import experiment_for
 from surestep.auto.configure import Config, configure, survey_checked, surveyed
 from surestep.auto.files import absolute, open_file, title
 from surestep.base.errors import ConfigurationError
+from surestep.base.progress import Reporter
 from surestep.problem import Problem
 from surestep.train import Experiment
 
@@ -31,11 +32,11 @@ def runnable_problem(file: str) -> Problem:
     return problem
 
 
-def configure_file(spec: str, budget: float, seed: int) -> Config:
+def configure_file(spec: str, budget: float, seed: int, report: Reporter | None = None) -> Config:
     """Numbers for the problem in a file."""
     file = absolute(spec)
     problem = runnable_problem(file)
-    found = survey_checked(problem, seed)
+    found = survey_checked(problem, seed, budget, report)
     config = configure(problem, found, title(spec), budget, seed)
     settings = dataclasses.replace(config.problem, file=file)
     return dataclasses.replace(config, problem=settings)
@@ -54,7 +55,7 @@ def build(config: Config, named: str) -> Experiment:
     # Which of the file's names is meant is no code, and can be taken from the run.
     name = config.problem.file.rpartition(":")[2]
     problem = runnable_problem(absolute(named if ":" in named or not name else f"{named}:{name}"))
-    found = surveyed(problem, config.sizes.prior, config.seed)
+    found = surveyed(problem, config.sizes.prior, config.seed, config.problem)
     return experiment_for(problem, found, config.guard, config.problem.accuracies)
 
 

@@ -87,10 +87,11 @@ def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | No
                 f"{folder.path} holds a run of another problem or seed: choose another --out"
             )
     else:
-        reporter().say(f"{title(spec)}: solving a few instances to see what suits them")
-        config = configure_file(spec, budget, given.seed)
+        report = reporter()
+        report.say(f"{title(spec)}: solving a few instances to see what suits them")
+        config = configure_file(spec, budget, given.seed, report)
         if warning := too_short(config, budget):
-            reporter().say(f"{title(spec)}: {warning}")
+            report.say(f"{title(spec)}: {warning}")
     learn_and_report(overridden(config, settings), folder, spec, leader)
 
 
