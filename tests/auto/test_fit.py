@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +63,7 @@ def choice_of(rule: Rule, at: int = 7) -> Choice:
     checked = Checked(rule, LBFGS(), at=at, tolerance=0.1)
     entries = (Entry("this one", False, at, 1e-4, 1e-5),)
     opponents: dict[str, Rule] = {"L-BFGS": LBFGS(), "gradient descent": GradientDescent(0.01)}
-    return Choice(checked, opponents, "this one", entries, at, 30.0, 2.5)
+    return Choice(checked, opponents, "this one", entries, at, 30.0, 9.0, 2.5)
 
 
 def test_a_survey_finds_solutions_curvature_and_what_predicts_them(surveyed):
@@ -236,7 +237,7 @@ def test_a_run_that_has_begun_keeps_what_was_chosen(surveyed, tmp_path, monkeypa
 
     monkeypatch.setattr(fitting, "learn", keep)
     monkeypatch.setattr(fitting, "write_report", lambda *_: None)
-    first = fit(QUADRATIC, 60, out=tmp_path)
+    first: Any = fit(QUADRATIC, 60, out=tmp_path)
     assert first[0].horizon == 5
     assert fit(QUADRATIC, 60, out=tmp_path) == first
     # The power went between the configuration's copy and the configuration.

@@ -12,7 +12,7 @@ import pytest
 
 import surestep
 from surestep.auto import race as racing
-from surestep.auto.arena import Arena, Entry
+from surestep.auto.arena import Arena, Entry, Use
 from surestep.auto.candidates import Candidate, candidates, per_coordinate, started
 from surestep.auto.choice import choose
 from surestep.auto.race import Race, Racer, hold_race
@@ -100,7 +100,7 @@ def arena_of(name, accuracy=1e-6):
     return Arena.of(EVERY[name], data.thetas, found.starts, found.minima, found.fitted, accuracy)
 
 
-def held(name, use="both", seconds=5.0, accuracy=1e-6):
+def held(name, use: Use = "both", seconds=5.0, accuracy=1e-6):
     _, found, structure = surveyed(name)
     return hold_race(arena_of(name, accuracy), found, structure, use, seconds, Silence())
 
@@ -179,7 +179,7 @@ def entrant(name, alone, batch=1.0, trained=False, classical=True) -> Racer:
 def test_ties_go_to_the_simpler_and_to_the_untrained():
     names = ["simple", "rich", "richest"]
 
-    def won(*racers, use="single"):
+    def won(*racers, use: Use = "single"):
         race = racing._ended(list(racers), use, names)
         require_whole(race, use)
         return race.winner.entry.name, race.winner.entry.trained
@@ -199,7 +199,12 @@ def test_ties_go_to_the_simpler_and_to_the_untrained():
 def test_the_use_decides():
     names = ["one by one", "all at once"]
     one, all_at_once = entrant(names[0], 1.0, 10.0), entrant(names[1], 4.0, 1.0)
-    for use, winner in [("single", one), ("batch", all_at_once), ("both", all_at_once)]:
+    wanted: list[tuple[Use, Racer]] = [
+        ("single", one),
+        ("batch", all_at_once),
+        ("both", all_at_once),
+    ]
+    for use, winner in wanted:
         assert racing._ended([one, all_at_once], use, names).winner is winner
 
 

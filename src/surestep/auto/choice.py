@@ -55,6 +55,8 @@ class Choice:
     """The race: the winner, then the others, the fastest first."""
     horizon: int
     smoothness: float
+    allowed: float
+    """The seconds that minima of other instances may take together."""
     seconds: float
     """What survey and race took."""
 
@@ -70,12 +72,18 @@ class Choice:
         return {"state": "done"} | {name: to_plain(getattr(self, name)) for name in fields}
 
 
-def survey_of(problem: Problem, prior_size: int, seed: int) -> Survey:
-    """The survey that a run with this seed is built on."""
+def survey_of(
+    problem: Problem,
+    prior_size: int,
+    seed: int,
+    seconds: float = math.inf,
+    report: Reporter | None = None,
+) -> Survey:
+    """The survey that a run with this seed is built on, in about so many seconds."""
     with working_precision(problem):
         size = start_size(problem)
     most = surveyed_instances(size, min(prior_size, SURVEYED))
-    return survey(problem, PriorSet.draw(problem, most, seed))
+    return survey(problem, PriorSet.draw(problem, most, seed), seconds=seconds, report=report)
 
 
 def start_size(problem: Problem) -> int:
@@ -107,6 +115,7 @@ def choose(
         race.entries,
         rule.at,
         found.smoothness,
+        found.allowed,
         round(found.seconds + watch.seconds, 3),
     )
 
@@ -203,7 +212,7 @@ def experiment_for(
     """The experiment of a problem with the rule that was chosen for it."""
 
     def minima(thetas: Theta) -> np.ndarray:
-        return solve_minima(problem, choice.smoothness, found, thetas)
+        return solve_minima(problem, choice.smoothness, choice.allowed, found, thetas)
 
     def create_rule(key: Array) -> Rule:
         del key  # it begins as what the race has found, whatever the seed
