@@ -119,7 +119,8 @@ def loss(x, theta):
 
 problem = ss.make_problem(loss, jnp.zeros(3), sample=lambda key: jax.random.normal(key))
 """)
-    words = ["run", str(tmp_path / "slow.py"), "--out", str(tmp_path)]
+    folder = tmp_path / "run"
+    words = ["run", str(tmp_path / "slow.py"), "--out", str(folder)]
     process = command(f"""
 import sys
 from surestep.cli.main import start
@@ -135,7 +136,7 @@ start()
     took, said = stopped(process, number)
     assert process.returncode == 128 + number, said
     assert said.endswith(
-        f"surestep: interrupted; the same command goes on with what is finished in {tmp_path}\n"
+        f"surestep: interrupted; the same command goes on with what is finished in {folder}\n"
     )
     assert took < 2
 

@@ -131,7 +131,7 @@ def test_other_settings_in_the_same_folder_are_refused(finished, capfd):
         ([*TINY, "--certify.epsilon", "1"], "certify.epsilon must lie strictly between 0 and 1"),
         ([*TINY, "--certify.epsilon", "0"], "certify.epsilon"),
         ([*TINY, "--sizes.validation", "3"], "validation instances can never"),
-        ([*TINY, "--locate.steps", "0"], "locate.steps must be at least 1"),
+        ([*TINY, "--locate.steps", "-1"], "locate.steps must not be negative"),
         ([*TINY, "--horizon", "0"], "horizon"),
         ([*TINY, "--problem.dimension", "0"], "problem.dimension"),
         ([*TINY, "--goal.scale", "0"], "goal.scale"),

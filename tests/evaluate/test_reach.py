@@ -87,7 +87,7 @@ def solvers():
     """Rules that reach, that come too late, that diverge, and that are checked on the way."""
     steady: Any = EXPERIMENT.baselines["heavy ball"]
     slow = GradientDescent(steady.step_size / 300)
-    wild = HeavyBall(50 * steady.step_size, 0.5)
+    wild = HeavyBall(1e8 * steady.step_size, 0.5)
     return {
         "steady": steady,
         "slow": slow,

@@ -188,9 +188,11 @@ def _checked_rollout(
         ~jnp.isfinite(end[1]),
     )
     tail, _ = _rollout(rule.fallback, problem, theta, kept, iterations - rule.at, measures)
+    # What the fallback began with counts once it goes on.
+    gradients = tail.gradients.at[1:].add(later.spent()[0])
     return Rollout(
         losses=jnp.concatenate([shown.losses, tail.losses]),
-        gradients=jnp.concatenate([shown.gradients, tail.gradients]),
+        gradients=jnp.concatenate([shown.gradients, gradients]),
         x=tail.x,
         status=tail.status,
         measures=tuple(

@@ -35,6 +35,8 @@ class CheckedState(State):
     rule: State
     fallback: PyTree[Any]
     iteration: Int[Array, ""]
+    owed: Int[Array, ""]
+    """Gradients that the fallback began with: counted once it goes on."""
 
 
 class Checked(Rule):
@@ -122,8 +124,8 @@ class Checked(Rule):
         # The fallback's memory is made when it is used; here only its shape is.
         shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), state.x)
         memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        unknown = jnp.zeros((), state.x.dtype)
-        return CheckedState(state.x, unknown, state, memory, jnp.zeros((), jnp.int32))
+        unknown, none = jnp.zeros((), state.x.dtype), jnp.zeros((), jnp.int32)
+        return CheckedState(state.x, unknown, state, memory, none, none)
 
     def loss(self, oracle: Oracle, state: CheckedState) -> Scalar:
         """The rule's, then the fallback's."""
@@ -144,7 +146,7 @@ class Checked(Rule):
         def early() -> Any:
             def step(inner: Oracle) -> Any:
                 moved = self.rule.step(inner, state.rule)
-                return moved.x, state.value, moved, state.fallback
+                return moved.x, state.value, moved, state.fallback, state.owed
 
             return asked(step)
 
@@ -152,21 +154,25 @@ class Checked(Rule):
             def step(inner: Oracle) -> Any:
                 moved = self.rule.step(inner, state.rule)
                 x, value, _ = self.finish(inner, moved)
-                return x, value, moved, self.fallback.init(inner, x)
+                begun = oracle.fresh()
+                memory = self.fallback.init(begun, x)
+                return x, value, moved, memory, jnp.asarray(begun.spent()[0], jnp.int32)
 
             return asked(step)
 
         def late() -> Any:
             def step(inner: Oracle) -> Any:
                 moved = self.fallback.step(inner, state.fallback)
-                return moved.x, self.fallback.loss(inner, moved), state.rule, moved
+                value = self.fallback.loss(inner, moved)
+                inner.spend(gradients=state.owed)
+                return moved.x, value, state.rule, moved, jnp.zeros_like(state.owed)
 
             return asked(step)
 
         which = jnp.sign(state.iteration + 1 - self.at) + 1
-        (x, value, rule, memory), spent = jax.lax.switch(which, [early, last, late])
+        (x, value, rule, memory, owed), spent = jax.lax.switch(which, [early, last, late])
         oracle.spend(gradients=spent[0], values=spent[1])
-        return CheckedState(x, value, rule, memory, state.iteration + 1)
+        return CheckedState(x, value, rule, memory, state.iteration + 1, owed)
 
     def finish(self, oracle: Oracle, state: State) -> tuple[Vector, Scalar, Bool[Array, ""]]:
         """Check the rule's last state, and let the fallback help: point, loss, whether it passed.
