@@ -70,7 +70,7 @@ def contest(entered: Family, effort: Effort, say: Say) -> Outcome:
         say(f"{entered.name}: fitting with a budget of {effort.budget}")
         made = ours.fitted(entered.problem, effort.budget, effort.seed)
         say(f"{entered.name}: {made.words}, after {made.wall_seconds:.0f} s")
-    with one_thread_for_blas():
+    with one_thread():
         with jax.enable_x64(True):
             where = ground(entered.menu, entered.thetas)
             rivals = opponents(entered, where, say)
@@ -104,9 +104,12 @@ def contest(entered: Family, effort: Effort, say: Say) -> Outcome:
 
 
 @contextlib.contextmanager
-def one_thread_for_blas() -> Iterator[None]:
-    """Matrices are small here: threads of BLAS would cost opponents more than they give."""
-    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+def one_thread() -> Iterator[None]:
+    """Matrices are small here: threads of BLAS and OpenMP would cost more than they give.
+
+    What JAX compiles has threads of its own, ours as the opponents'.
+    """
+    with threadpoolctl.threadpool_limits(1):
         yield
 
 

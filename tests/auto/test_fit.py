@@ -63,7 +63,7 @@ def choice_of(rule: Rule, at: int = 7) -> Choice:
     checked = Checked(rule, LBFGS(), at=at, tolerance=0.1)
     entries = (Entry("this one", False, at, 1e-4, 1e-5),)
     opponents: dict[str, Rule] = {"L-BFGS": LBFGS(), "gradient descent": GradientDescent(0.01)}
-    return Choice(checked, opponents, "this one", entries, at, 30.0, 2.5)
+    return Choice(checked, opponents, "this one", entries, at, 30.0, 9.0, 2.5)
 
 
 def test_a_survey_finds_solutions_curvature_and_what_predicts_them(surveyed):

@@ -3,6 +3,7 @@
 import ast
 import json
 import math
+import time
 from pathlib import Path
 
 import jax
@@ -10,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.strangers import counting, families, page, records
+from benchmarks.strangers import counting, families, page, records, timing
 from benchmarks.strangers.opponents import composite, menus
+from benchmarks.strangers.opponents.loop import alone, in_turn, together
 from benchmarks.strangers.processes import last_line
 
 RNG = np.random.default_rng(0)
@@ -187,3 +189,28 @@ def test_the_last_line_is_what_stands_last_on_the_screen(tmp_path):
     log = tmp_path / "said"
     log.write_text("one\ntwo 1 %\rtwo 2 %\r\n\n")
     assert last_line(log) == "two 2 %"
+
+
+def test_one_program_does_what_the_others_do():
+    menu, thetas = _simplex()
+    for method in menu.methods:
+        made = [program(method.loops[0], 7) for program in (alone, together, in_turn)]
+        one_by_one = np.stack([made[0](theta) for theta in thetas])
+        np.testing.assert_allclose(made[1](thetas), one_by_one, atol=1e-12)
+        np.testing.assert_allclose(made[2](thetas), one_by_one, atol=1e-12)
+
+
+def test_solvers_are_timed_and_those_far_behind_sit_out():
+    def after(seconds):
+        return lambda: time.sleep(seconds)
+
+    entered = [
+        timing.Contender("surestep", "ours", "", 3, after(0.03), after(0.03)),
+        timing.Contender("quick", "loop", "", 3, after(0.001), after(0.001)),
+        timing.Contender("slow", "library", "", 0.1, after(0.03), None),
+    ]
+    ours, quick, slow = timing.in_rounds(entered, 2, rounds=2, far=5.0)
+    assert len(ours.alone) == len(ours.batch) == len(quick.alone) == 2
+    assert slow.alone == [] and slow.first_look is not None
+    assert slow.first_look[1] == pytest.approx(2 * slow.first_look[0])
+    assert min(ours.alone) >= 0.015

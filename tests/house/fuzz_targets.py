@@ -106,7 +106,7 @@ def _choice(folder: Path) -> list[bytes]:
     found = []
     for rule in (simple, learned):
         checked = Checked(rule, GradientDescent(1e-3), at=3, tolerance=0.1)
-        choice = Choice(checked, opponents, "one (trained)", entries, 3, 10.0, 2.5)
+        choice = Choice(checked, opponents, "one (trained)", entries, 3, 10.0, 9.0, 2.5)
         write_choice(folder / "choice.safetensors", choice)
         found.append((folder / "choice.safetensors").read_bytes())
     return found

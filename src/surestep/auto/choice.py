@@ -56,6 +56,8 @@ class Choice:
     """The race: the winner, then the others, the fastest first."""
     horizon: int
     smoothness: float
+    allowed: float
+    """The seconds that minima of other instances may take together."""
     seconds: float
     """What survey and race took."""
 
@@ -71,12 +73,18 @@ class Choice:
         return {"state": "done"} | {name: to_plain(getattr(self, name)) for name in fields}
 
 
-def survey_of(problem: Problem, prior_size: int, seed: int) -> Survey:
-    """The survey that a run with this seed is built on."""
+def survey_of(
+    problem: Problem,
+    prior_size: int,
+    seed: int,
+    seconds: float = math.inf,
+    report: Reporter | None = None,
+) -> Survey:
+    """The survey that a run with this seed is built on, in about so many seconds."""
     with working_precision(problem):
         size = start_size(problem)
     most = surveyed_instances(size, min(prior_size, SURVEYED))
-    return survey(problem, PriorSet.draw(problem, most, seed))
+    return survey(problem, PriorSet.draw(problem, most, seed), seconds=seconds, report=report)
 
 
 def start_size(problem: Problem) -> int:
@@ -108,13 +116,16 @@ def choose(
         race.entries,
         rule.at,
         found.smoothness,
+        found.allowed,
         round(found.seconds + watch.seconds, 3),
     )
 
 
 def _words(race: Race) -> str:
     entry = race.winner.entry
-    how = "trained" if entry.trained else "untrained: training won nothing"
+    tried = any(one.trained for one in race.entries)
+    how = "untrained: training won nothing" if tried else "untrained"
+    how = "trained" if entry.trained else how
     return f"{entry.name} ({how}), checked once after its iterations"
 
 
@@ -202,7 +213,7 @@ def experiment_for(
     """The experiment of a problem with the rule that was chosen for it."""
 
     def minima(thetas: Theta) -> np.ndarray:
-        return solve_minima(problem, choice.smoothness, found, thetas)
+        return solve_minima(problem, choice.smoothness, choice.allowed, found, thetas)
 
     def create_rule(key: Array) -> Rule:
         del key  # it begins as what the race has found, whatever the seed

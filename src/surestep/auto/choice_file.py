@@ -27,6 +27,7 @@ class _Facts:
     entries: tuple[Entry, ...]
     horizon: int
     smoothness: float
+    allowed: float
     seconds: float
     rules: list[Any]
     """The chosen rule, then the opponents."""
@@ -46,6 +47,7 @@ def write_choice(path: Path, choice: Choice) -> None:
         choice.entries,
         choice.horizon,
         choice.smoothness,
+        choice.allowed,
         choice.seconds,
         rules,
         list(choice.baselines),
@@ -91,6 +93,7 @@ def read_choice(path: Path, problem: Problem) -> Choice:
         facts.entries,
         facts.horizon,
         facts.smoothness,
+        facts.allowed,
         facts.seconds,
     )
 

@@ -11,8 +11,10 @@ from surestep.auto.arena import Use
 from surestep.auto.choice import Choice, learns, survey_of
 from surestep.auto.doctor import examine
 from surestep.auto.goals import goal_for
-from surestep.auto.survey import Survey, side_by_side
+from surestep.auto.survey import Survey
+from surestep.auto.trusted import side_by_side
 from surestep.base.errors import ConfigurationError
+from surestep.base.progress import Reporter
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem import (
     ROLES,
@@ -33,6 +35,8 @@ SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
 """Sizes of the data sets of a problem that draws its own instances."""
 
 _BLOCK = 50  # instances of a batch; sizes are multiples of it, so that nothing compiles twice
+
+_SHARE, _SHORTEST = 0.15, 3.0  # of the budget, and seconds: what the survey's solver may take
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -143,15 +147,14 @@ def configure(
 
 
 def _constraint(validation: int) -> Constraint:
-    """As strict as the validation set allows."""
-    for lower, width in ((0.95, 0.075), (0.9, 0.1), (0.8, 0.2), (0.6, 0.4), (0.3, 0.7)):
-        found = Constraint(lower=lower, width=width)
-        if validation >= found.fewest_instances():
-            return found
-    raise ConfigurationError(
-        f"{validation} validation instances are too few to estimate a success probability: bring "
-        "more instances"
-    )
+    """As wide as it can be: the race has chosen the rule, and the constraint is to refuse none."""
+    found = Constraint(lower=0.3, width=0.7)
+    if validation < found.fewest_instances():
+        raise ConfigurationError(
+            f"{validation} validation instances are too few to estimate a success probability: "
+            "bring more instances"
+        )
+    return found
 
 
 def _digit(value: float) -> float:
@@ -159,7 +162,10 @@ def _digit(value: float) -> float:
     return float(f"{value:.0e}")
 
 
-def survey_checked(problem: Problem, seed: int) -> Survey:
-    """The survey of a problem that keeps its contract."""
+def survey_checked(
+    problem: Problem, seed: int, budget: float = math.inf, report: Reporter | None = None
+) -> Survey:
+    """The survey of a problem that keeps its contract, in its share of a budget in seconds."""
     examine(problem, seed)
-    return survey_of(problem, sizes_for(problem).prior, seed)
+    allowed = max(_SHORTEST, _SHARE * budget)
+    return survey_of(problem, sizes_for(problem).prior, seed, allowed, report)

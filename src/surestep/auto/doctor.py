@@ -254,14 +254,18 @@ def _proximal(problem: Problem, thetas: Theta) -> str:
 
 def _short_run(problem: Problem, thetas: Theta) -> str:
     """A few careful steps: losses stay finite and above the bound."""
-    theta = instance(thetas, 0)
-    part = problem.smooth if isinstance(problem, CompositeProblem) else problem.loss
-    start, unravel = ravel_pytree(problem.start(theta))
-    slope = jax.grad(lambda x: part(unravel(x), theta))
-    gradient = slope(start)
-    bent = jax.jvp(slope, (start,), (gradient,))[1]
-    size = float(jnp.linalg.norm(gradient))
-    curvature = float(jnp.linalg.norm(bent)) / max(size, 1e-30)
+
+    @eqx.filter_jit
+    def sizes(problem: Problem, theta: Theta) -> Any:
+        part = problem.smooth if isinstance(problem, CompositeProblem) else problem.loss
+        start, unravel = ravel_pytree(problem.start(theta))
+        slope = jax.grad(lambda x: part(unravel(x), theta))
+        gradient = slope(start)
+        bent = jax.jvp(slope, (start,), (gradient,))[1]
+        return jnp.linalg.norm(gradient), jnp.linalg.norm(bent)
+
+    size, bent = map(float, sizes(problem, instance(thetas, 0)))
+    curvature = bent / max(size, 1e-30)
     moved = 0.1 / curvature if np.isfinite(curvature) and curvature > 0 else 1e-3
     shown = rollouts(ProximalGradient(moved), problem, thetas, 10, FEW)
     losses = np.asarray(shown.losses, np.float64)

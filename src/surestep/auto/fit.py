@@ -183,7 +183,7 @@ def decided(
     """Survey a problem, hold the race, and find the numbers of a run."""
     wanted.validate()
     report.say(f"{name}: solving a few instances to see what suits them")
-    found = survey_checked(problem, seed)
+    found = survey_checked(problem, seed, wanted.budget, report)
     goal_for(problem, found)  # a problem that has none is refused before the race
     choice = choose(problem, found, seed, wanted.accuracy, wanted.use, RACE * wanted.budget, report)
     config = configure(problem, found, choice, name, wanted.budget, seed, wanted)

@@ -16,7 +16,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from surestep.auto.trusted import Work, side_by_side, solve_all, solve_some
 from surestep.base.errors import ProblemError
+from surestep.base.progress import Reporter
 from surestep.problem import (
     CompositeProblem,
     Oracle,
@@ -30,16 +32,13 @@ from surestep.problem import (
     working_precision,
 )
 from surestep.rollout.batched import rollouts
-from surestep.rollout.loop import Progress, begin, unrolled
 from surestep.rules import (
-    LBFGS,
     CosineQuasiNewton,
-    FistaWithRestart,
     GradientDescent,
     MetricQuasiNewton,
     Safeguarded,
 )
-from surestep.rules.base import GradientRule, Rule
+from surestep.rules.base import GradientRule
 from surestep.rules.cosine import transform, transformed_axes
 from surestep.rules.predicted import features_of
 
@@ -52,8 +51,7 @@ MOST_WEIGHTS = 200_000
 _FOLDS = 5  # of the cross-validation that decides about the predictor
 _RIDGES = 10.0 ** np.arange(-10, 1)
 _WORTHWHILE = 0.7  # a predictor must leave at most this share of the squared distances
-_PATIENCE = {False: 500, True: 5_000}  # iterations of the solver, smooth or composite
-_BATCH, _CHUNK = 32, 50  # instances and iterations of the solver at a time
+_FEW = 16  # instances whose curvature is looked at, where points are large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +84,10 @@ class Survey:
     """Metric and predictor were computed from so many of the instances, the first ones."""
     seconds: float = 0.0
     """What the survey took."""
+    allowed: float = math.inf
+    """How many seconds the solver was allowed."""
+    work: Work = dataclasses.field(default_factory=Work)
+    """What the solver did; where its time was over, the survey holds fewer instances than asked."""
 
     @property
     def gap(self) -> float:
@@ -93,36 +95,63 @@ class Survey:
         return float(np.median(self.starts - self.minima))
 
 
-def trusted_solver(composite: bool, smoothness: float) -> tuple[Rule, int]:
-    """A classical rule that runs long, and how long."""
-    rule = FistaWithRestart(1 / smoothness) if composite else LBFGS()
-    return rule, _PATIENCE[composite]
-
-
 def solve_minima(
-    problem: Problem, smoothness: float, found: Survey | None, thetas: Theta
+    problem: Problem, smoothness: float, allowed: float, found: Survey | None, thetas: Theta
 ) -> np.ndarray:
-    """The losses that the trusted solver ends with; those of the survey are known already."""
-    if found is not None and fingerprint(thetas) == found.sha256:
-        return found.minima
-    return _solve(problem, smoothness, thetas)[1]
+    """The losses that the trusted solver ends with; those of a survey are known already.
+
+    It takes no longer than it is allowed to, whatever the number of instances.
+    """
+    known, size = 0 if found is None else len(found.minima), count(thetas)
+    others, minima = thetas, np.zeros(0)
+    if found is not None and known <= size:
+        first = instance(thetas, slice(known))
+        if fingerprint(first) == found.sha256:
+            others, minima = instance(thetas, slice(known, None)), found.minima
+    if count(others):
+        minima = np.concatenate([minima, solve_all(problem, smoothness, others, allowed)])
+    return minima
 
 
-def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
-    """Look at the instances of a prior set."""
+def survey(
+    problem: Problem,
+    data: PriorSet,
+    block: int = 64,
+    seconds: float = math.inf,
+    report: Reporter | None = None,
+    again: Work | None = None,
+) -> Survey:
+    """Look at the instances of a prior set, or at as many of them as can be solved in a time.
+
+    **Arguments:**
+
+    - `problem`, `data`: the problem and the instances.
+    - `block`: of how many of them a batch is made, at most.
+    - `seconds`: how long the solver may take.
+    - `report`: where progress is told; by default nowhere.
+    - `again`: what another survey's solver did, to repeat exactly that.
+    """
     composite = isinstance(problem, CompositeProblem)
     began = time.monotonic()
     with working_precision(problem):
-        first = jax.vmap(lambda theta: ravel_pytree(problem.start(theta))[0])(data.thetas)
-        block = side_by_side(first.shape[1], _even(data.size, block))
-        largest = np.asarray(_largest_curvatures(problem, data.thetas, first, block), np.float64)
-        smoothness = float(np.max(largest)) * 1.05
+        first = _starts(problem, data.thetas)
+        # What bends at the start is seen on few instances where each of them takes long.
+        few = data.size if first.shape[1] <= DENSE else min(data.size, _FEW)
+        block = side_by_side(first.shape[1], _even(few, block))
+        largest = _largest_curvatures(
+            problem, instance(data.thetas, slice(few)), first[:few], block
+        )
+        smoothness = float(np.max(np.asarray(largest, np.float64))) * 1.05
         if not np.isfinite(smoothness) or smoothness <= 0:
             raise ProblemError(
                 "the loss does not bend at the start on any instance (its second derivatives are "
                 "0 or not finite there), so no step size can be found: scale the loss, or move x0"
             )
-        points, minima, starts = _solve(problem, smoothness, data.thetas)
+        solved = solve_some(problem, smoothness, data.thetas, seconds, report, again)
+        points, minima, starts = solved.points, solved.losses, solved.starts
+        if len(minima) < data.size:
+            data = PriorSet(instance(data.thetas, slice(len(minima))), seed=data.seed)
+            first = first[: data.size]
         good = np.all(np.isfinite(points), axis=1) & np.isfinite(minima)
         if good.sum() < max(2, data.size // 2):
             raise ProblemError(
@@ -134,8 +163,10 @@ def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
         good[fitted:] = False
         if points.shape[1] > DENSE:
             # Where Hessians are too large to be looked at, the power method looks at solutions too.
+            few = min(data.size, _FEW)
+            last = jnp.asarray(points[:few], first.dtype)
             ends = _largest_curvatures(
-                problem, data.thetas, jnp.asarray(points, first.dtype), block
+                problem, instance(data.thetas, slice(few)), last, min(block, few)
             )
             smoothness = max(smoothness, 1.05 * float(np.nanmax(np.asarray(ends))))
         form = () if composite else _shape_of(problem, data.thetas)
@@ -149,58 +180,18 @@ def survey(problem: Problem, data: PriorSet, block: int = 64) -> Survey:
         return Survey(
             points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima,
             np.asarray(_slopes(problem, data.thetas), np.float64), root, shape, bias, weights,
-            exponents, unit, data.sha256, fitted, time.monotonic() - began,
+            exponents, unit, data.sha256, fitted, time.monotonic() - began, seconds, solved.work,
         )  # fmt: skip
 
 
-def _solve(
-    problem: Problem, smoothness: float, thetas: Theta
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points, their losses and the starts' losses, a batch at a time, until nothing is gained."""
-    rule, most = trusted_solver(isinstance(problem, CompositeProblem), smoothness)
-    size = count(thetas)
-    found = []
-    with working_precision(problem):
-        batch_size = side_by_side(_dimension(problem, thetas), _BATCH)
-        for first in range(0, size, batch_size):
-            # The last batch is filled up, so that one compiled program serves for all sizes.
-            places = jnp.minimum(jnp.arange(first, first + batch_size), size - 1)
-            batch = instance(thetas, places)
-            progress = _begin(rule, problem, batch)
-            before = starts = np.asarray(progress.value, np.float64)
-            for _ in range(0, most, _CHUNK):
-                progress = _advance(rule, problem, batch, progress)
-                now = np.asarray(progress.value, np.float64)
-                gained = np.any(before - now > 1e-13 * np.abs(before))
-                before = now
-                if not gained:
-                    break
-            found.append((np.asarray(progress.state.x, np.float64), before, starts))
-    points, minima, starts = (np.concatenate(part)[:size] for part in zip(*found, strict=True))
-    return points, minima, starts
-
-
-def _dimension(problem: Problem, thetas: Theta) -> int:
-    form = jax.eval_shape(problem.start, instance(thetas, 0))
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))
+@eqx.filter_jit
+def _starts(problem: Problem, thetas: Theta) -> Float[Array, "instance n"]:
+    return jax.vmap(lambda theta: ravel_pytree(problem.start(theta))[0])(thetas)
 
 
 @eqx.filter_jit
 def _slopes(problem: Problem, thetas: Theta) -> Float[Array, " instance"]:
     return jax.lax.map(lambda theta: at_start(problem, theta)[1], thetas)
-
-
-@eqx.filter_jit
-def _begin(rule: Rule, problem: Problem, thetas: Theta) -> Progress:
-    return jax.vmap(lambda theta: begin(rule, problem, theta))(thetas)
-
-
-@eqx.filter_jit
-def _advance(rule: Rule, problem: Problem, thetas: Theta, progress: Progress) -> Progress:
-    def one(theta: Theta, progress: Progress) -> Progress:
-        return unrolled(rule, problem, theta, progress, _CHUNK)[0]
-
-    return jax.vmap(one)(thetas, progress)
 
 
 @eqx.filter_jit
@@ -234,11 +225,6 @@ def _even(size: int, most: int) -> int:
 def _smooth(problem: Problem, oracle: Oracle):  # noqa: ANN202
     part = problem.smooth if isinstance(problem, CompositeProblem) else problem.loss
     return lambda x: part(oracle.unravel(x), oracle.theta)
-
-
-def side_by_side(dimension: int, most: int) -> int:
-    """How many instances are iterated at once: fewer where points are large, for memory's sake."""
-    return max(1, min(most, 2_000_000 // dimension))
 
 
 def surveyed_instances(dimension: int, most: int) -> int:
@@ -284,7 +270,9 @@ def _metric(
 def _diagonal_root(
     problem: Problem, thetas: Theta, points: Array, good: np.ndarray, shape: tuple[int, ...]
 ) -> tuple[np.ndarray, float]:
-    found = np.asarray(_diagonals(problem, thetas, points, shape), np.float64)[good]
+    places = jnp.asarray(np.flatnonzero(good)[:_FEW])
+    found = _diagonals(problem, instance(thetas, places), points[places], shape)
+    found = np.asarray(found, np.float64)
     mean = np.mean(found, axis=0)
     floor = 1e-4 * np.max(np.abs(mean)) or 1.0
     return 1 / np.sqrt(np.maximum(np.abs(mean), floor)), float(np.max(np.abs(found)))

@@ -67,6 +67,10 @@ class _LoggedBar:
         if now - self.told < self.every and self.done < self.total:
             return
         self.told = now
+        if self.done == self.first:
+            told = (self.name, self.done, self.total, self.unit, note)
+            log.info("%s: %d of %d %s, %s", *told)
+            return
         rate = (self.done - self.first) / max(now - self.began, 1e-9)
         left = (self.total - self.done) / max(rate, 1e-9)
         log.info(

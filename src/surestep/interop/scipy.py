@@ -28,6 +28,7 @@ from surestep.interop.plain import (
     rule_of,
 )
 from surestep.problem import Oracle, Vector
+from surestep.rules import Checked, Newton
 from surestep.rules.base import GradientRule, GradientState, Rule, State
 
 if TYPE_CHECKING:
@@ -74,7 +75,15 @@ def scipy_method(rule: "Rule | Learned") -> "ScipyMethod":
     ```
     """
     solver = rule_of(rule)
+    if isinstance(solver, Checked):
+        # Who stops when is minimize's to say: the rule goes without its check.
+        solver = solver.rule
     require_plain(solver, "minimize knows a function and its gradient alone")
+    parts = jax.tree.leaves(solver, is_leaf=lambda part: isinstance(part, Newton))
+    if any(isinstance(part, Newton) for part in parts):
+        raise ConfigurationError(
+            "Newton needs second derivatives: minimize knows a function and its gradient alone"
+        )
     return ScipyMethod(solver, None if isinstance(rule, Rule) else rule.task.horizon)
 
 

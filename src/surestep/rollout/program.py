@@ -18,6 +18,8 @@ from surestep.rules import Checked
 from surestep.rules.base import Rule
 from surestep.rules.checked import Verdict
 
+_TOGETHER = 8  # instances that are helped at a time
+
 
 class Solved(NamedTuple):
     """Where a set of instances ended, as NumPy arrays."""
@@ -63,21 +65,37 @@ class Program:
             found = Solved(points, loss, np.full(loss.shape, steps), found.gradients + more)
         return found
 
+    def warm(self, thetas: Theta) -> None:
+        """Compile what solving such instances, and helping those that fail the check, takes."""
+        found = self.solve(thetas, 1, None)
+        if isinstance(self.rule, Checked):
+            for number in {1, min(2, found.loss.size)}:
+                self._helped(thetas, found, np.arange(number))
+
     def _helped(self, thetas: Theta, found: Solved, failed: np.ndarray) -> Solved:
-        """Those that failed the check are gathered, and go on with the fallback."""
-        # Filled up to a power of two, so that few programs serve for all sizes.
-        places = np.resize(failed, 1 << (failed.size - 1).bit_length())
+        """Those that failed the check are gathered, and go on with the fallback, a few at a time.
 
-        def gathered(leaf: Any) -> Any:
-            return leaf[places]
+        So few that the slow ones hold up no others, and filled up, so that two programs serve for
+        any number of them.
+        """
+        size = 1 if failed.size == 1 else _TOGETHER
+        helped = []
+        for first in range(0, failed.size, size):
+            places = np.resize(failed[first : first + size], size)
 
-        part = _help(self.rest)(
-            self.arrays, jax.tree.map(gathered, thetas), jax.tree.map(gathered, found.x)
-        )
+            def gathered(leaf: Any, at: np.ndarray = places) -> Any:
+                return leaf[at]
+
+            helped.append(
+                _help(self.rest)(
+                    self.arrays, jax.tree.map(gathered, thetas), jax.tree.map(gathered, found.x)
+                )
+            )
+        part = jax.tree.map(lambda *some: np.concatenate(some), *helped)
 
         def put(whole: Any, new: Any) -> np.ndarray:
             changed = np.array(whole)
-            changed[failed] = np.asarray(new)[: failed.size]
+            changed[failed] = new[: failed.size]
             return changed
 
         x, loss, iterations, gradients = part

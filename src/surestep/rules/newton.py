@@ -26,8 +26,8 @@ class Newton(Rule):
     ```python
     import surestep as ss
 
-    chord = ss.rules.Newton(anew=False)
-    rule = ss.rules.Checked(chord, fallback=ss.rules.LBFGS(), at=8, tolerance=1e-6)
+    rule = ss.rules.Newton(anew=False)
+    checked = ss.rules.Checked(rule, fallback=ss.rules.LBFGS(), at=8, tolerance=1e-6)
     ```
     """
 

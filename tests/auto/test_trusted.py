@@ -1,0 +1,122 @@
+"""The trusted solver: within a time, in the same way again, and with a number for everyone."""
+
+import contextlib
+import math
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from surestep.auto import trusted
+from surestep.auto.survey import solve_minima, survey
+from surestep.auto.trusted import Work, solve_all, solve_some
+from surestep.problem import PriorSet, Problem, instance
+from surestep.problem.penalties import Box
+
+
+def curved(x, theta):
+    return jnp.sum(jnp.cosh(jnp.arange(1.0, 5.0) * (x - theta))) - 4
+
+
+PROBLEM = Problem.of(curved, np.zeros(4), sample=lambda key: jax.random.normal(key, (4,)))
+BOXED = Problem.of(
+    curved, np.zeros(4), sample=lambda key: jax.random.normal(key, (4,)), penalty=Box(-0.5, 0.5)
+)
+DATA = PriorSet.draw(PROBLEM, 70, 0)
+
+
+class Told:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.stages, self.done, self.notes = [], 0, []
+
+    @contextlib.contextmanager
+    def stage(self, name, total, unit, done=0):
+        self.stages.append((name, total, unit))
+        yield self
+
+    def advance(self, amount, note=""):
+        self.done += amount
+        self.notes.append(note)
+
+    def say(self, text):
+        raise AssertionError(text)
+
+
+def test_with_time_enough_all_are_solved():
+    told = Told()
+    found = solve_some(PROBLEM, 20.0, DATA.thetas, report=told)
+    assert found.points.shape == (70, 4)
+    np.testing.assert_allclose(found.points, DATA.thetas, atol=1e-6)
+    np.testing.assert_allclose(found.losses, 0.0, atol=1e-12)
+    assert len(found.work.iterations) == math.ceil(70 / found.work.batch) == 3
+    assert told.stages == [("survey", 70, "instances")]
+    assert told.done == 70
+    assert any("iteration 50" in note for note in told.notes)
+
+
+@pytest.mark.parametrize("problem", [PROBLEM, BOXED])
+def test_without_time_the_first_batch_is_begun_and_the_others_left_out(problem, monkeypatch):
+    monkeypatch.setattr(trusted, "_BATCH", 8)
+    found = solve_some(problem, 20.0, DATA.thetas, seconds=0.0)
+    assert found.work.batch == 6
+    assert len(found.work.iterations) == 1
+    assert len(found.losses) == len(found.points) == len(found.starts) == 6
+    assert np.all(found.losses < found.starts)
+
+
+def test_what_was_done_can_be_done_again_to_the_last_bit(monkeypatch):
+    first = solve_some(PROBLEM, 20.0, DATA.thetas, again=Work(9, (7, 3, 12)))
+    assert first.work == Work(9, (7, 3, 12))
+    assert len(first.losses) == 27
+    # However a machine's pace cuts the iterations into pieces.
+    monkeypatch.setattr(trusted, "_PIECE", 0.0)
+    again = solve_some(PROBLEM, 20.0, DATA.thetas, again=first.work)
+    np.testing.assert_array_equal(first.points, again.points)
+    np.testing.assert_array_equal(first.losses, again.losses)
+
+
+def test_pieces_of_other_lengths_compile_nothing(compilations):
+    solve_some(PROBLEM, 20.0, DATA.thetas, again=Work(10, (2, 60)))
+    with compilations() as made:
+        solve_some(PROBLEM, 20.0, DATA.thetas, again=Work(10, (7, 31, 64)))
+    assert made.count == 0
+
+
+def test_a_batch_that_takes_long_is_made_smaller(monkeypatch):
+    solver = trusted._Solver(PROBLEM, 20.0, DATA.thetas, 32, Told())
+    clock = iter(np.cumsum([0.0, 9.0, 0.0, 0.1, 0.0, 9.0, 0.0, 0.05]))
+    monkeypatch.setattr(trusted, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    solver.settle(0.1)
+    # A gradient of all took 0.1 s, so an iteration of half of them takes that.
+    assert solver.batch == 16
+    assert solver.pace == pytest.approx(0.05)
+
+
+def test_everyone_gets_a_number_however_little_time_there_is():
+    exact = solve_all(PROBLEM, 20.0, DATA.thetas, 100.0)
+    hurried = solve_all(PROBLEM, 20.0, DATA.thetas, 0.0, 8)
+    starts = np.asarray(jax.vmap(lambda theta: curved(jnp.zeros(4), theta))(DATA.thetas))
+    assert exact.shape == hurried.shape == (70,)
+    assert np.all(hurried < starts)
+    assert np.all(exact <= hurried + 1e-12)
+
+
+def test_a_survey_that_was_cut_short_is_whole(monkeypatch):
+    monkeypatch.setattr(trusted, "_BATCH", 12)
+    monkeypatch.setattr(trusted, "_FEWEST", 12)
+    found = survey(PROBLEM, DATA, seconds=0.0)
+    few = PriorSet.draw(PROBLEM, 12, 0)
+    assert found.sha256 == few.sha256
+    assert len(found.minima) == len(found.starts) == len(found.slopes) == 12
+    assert found.fitted == 8
+    assert found.allowed == 0.0
+    minima = solve_minima(PROBLEM, 20.0, 1.0, found, DATA.thetas)
+    assert minima.shape == (70,)
+    np.testing.assert_array_equal(minima[:12], found.minima)
+    others = solve_minima(PROBLEM, 20.0, 1.0, found, instance(DATA.thetas, slice(20, 30)))
+    assert others.shape == (10,)
+    assert np.all(np.isfinite(others))
