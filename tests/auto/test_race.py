@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import surestep
+from support.types import unchecked
 from surestep.auto import race as racing
 from surestep.auto.arena import Arena, Entry, Use
 from surestep.auto.candidates import Candidate, candidates, per_coordinate, started
@@ -199,12 +200,8 @@ def test_ties_go_to_the_simpler_and_to_the_untrained():
 def test_the_use_decides():
     names = ["one by one", "all at once"]
     one, all_at_once = entrant(names[0], 1.0, 10.0), entrant(names[1], 4.0, 1.0)
-    wanted: list[tuple[Use, Racer]] = [
-        ("single", one),
-        ("batch", all_at_once),
-        ("both", all_at_once),
-    ]
-    for use, winner in wanted:
+    winners: dict[Use, Racer] = {"single": one, "batch": all_at_once, "both": all_at_once}
+    for use, winner in winners.items():
         assert racing._ended([one, all_at_once], use, names).winner is winner
 
 
@@ -295,6 +292,7 @@ def test_a_predicted_start_knows_whole_numbers_from_others():
     assert arena.solved(arena.program(candidate.rule), 3000) >= 0.9
 
 
+@unchecked()
 def test_the_use_of_the_public_names():
     """`fit` takes the same words."""
     with pytest.raises(surestep.errors.ConfigurationError, match="use must be"):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from surestep.auto.arena import Arena, Entry, Use
 from surestep.auto.candidates import Candidate
@@ -21,6 +21,7 @@ from surestep.base.progress import Reporter
 from surestep.problem import (
     CompositeProblem,
     Oracle,
+    Point,
     PriorSet,
     Problem,
     Theta,
@@ -183,7 +184,7 @@ def _long_enough(arena: Arena, racer: Racer) -> int:
 
 def _slopes(
     arena: Arena, racer: Racer, iterations: int, step: float
-) -> tuple[Float[np.ndarray, " held"], Float[np.ndarray, " held"]]:
+) -> tuple[Float[np.ndarray, " held"], Bool[np.ndarray, " held"]]:
     """How steep it still is where the winner ends, and whether that is solved."""
     with working_precision(arena.problem):
         ended = racer.program.solve(arena.held, iterations, None)
@@ -193,9 +194,9 @@ def _slopes(
 
 @eqx.filter_jit
 def _steepness(
-    problem: Problem, thetas: Theta, points: Array, step: float
+    problem: Problem, thetas: Theta, points: Point, step: float
 ) -> Float[Array, " instance"]:
-    def one(theta: Theta, point: Array) -> Array:
+    def one(theta: Theta, point: Point) -> Array:
         oracle = Oracle(problem, theta)
         x = ravel_pytree(point)[0]
         gradient = oracle.smooth_gradient(x)
