@@ -213,10 +213,35 @@ def test_training_that_wins_nothing_does_not_win(monkeypatch):
     racer = racing._tried(arena, dataclasses.replace(splitting, variants=()), 9.0, math.inf)
     untaught = lambda rule, problem, lesson, floors, hyper, memory, *_: (hyper, memory)  # noqa: E731
     monkeypatch.setattr(racing, "_learn", untaught)
-    found = racing._trained(arena, racer, structure, 0.05)
+    found = racing._trained(arena, racer, structure, 0.5)
     assert found.entry == dataclasses.replace(racer.entry, trained=True)
     race = racing._ended([found, racer], "batch", [racer.candidate.name])
     assert race.winner is racer
+
+
+def test_instances_that_need_no_solving_do_not_stop_training(monkeypatch):
+    """Their start is the minimum: in single precision their share of it was log(0)."""
+    name = "float32, composite"
+    arena, (_, found, structure) = arena_of(name), surveyed(name)
+    nothing = np.zeros_like(arena.makers[:6])  # where the start, 0, is the solution
+    arena = dataclasses.replace(
+        arena,
+        makers=np.concatenate([nothing, arena.makers[6:]]),
+        minima=np.concatenate([np.zeros(6), arena.minima[6:]]),
+        gaps=np.concatenate([np.zeros(6), arena.gaps[6:]]),
+    )
+    splitting = candidates(EVERY[name], found, structure)[1]
+    racer = racing._tried(arena, dataclasses.replace(splitting, variants=()), 9.0, math.inf)
+    moves = []
+
+    def watched(rule, problem, lesson, floors, hyper, *rest, learn=racing._learn):
+        moved, memory = learn(rule, problem, lesson, floors, hyper, *rest)
+        moves.append(float(jnp.max(jnp.abs(moved - hyper))))
+        return moved, memory
+
+    monkeypatch.setattr(racing, "_learn", watched)
+    racing._trained(arena, racer, structure, 0.5)
+    assert moves and 1e-3 < moves[0] < 1.0
 
 
 def test_penalties_are_trained_coordinate_by_coordinate_where_the_proximal_map_is():

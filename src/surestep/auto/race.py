@@ -178,7 +178,9 @@ def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float) -
         optimizer = optax.scale_by_adam()
         memory = optimizer.init(hyper)
         lesson = (jax.tree.map(jnp.asarray, arena.makers), jnp.asarray(arena.minima))
-        floors = jnp.asarray(1e-8 * np.maximum(arena.gaps, 1e-300))
+        # Where there is nothing to gain, there is nothing to learn either.
+        typical = np.maximum(arena.gaps, 1e-3 * np.median(arena.gaps))
+        floors = jnp.asarray(1e-8 * typical)
         calls = 0
         while watch.seconds < allowed:
             key = jax.random.fold_in(jax.random.key(0), calls)
