@@ -58,9 +58,8 @@ def check_file(spec: str, seed: int) -> Iterator[str]:
 
 def _kind(problem: Problem) -> str:
     parts = "a smooth part and a part that is not" if _composite(problem) else "a smooth loss"
-    data = ""
-    if isinstance(problem, StockedProblem):
-        data = f", on {count(problem.stock)} instances from data"
+    stocked = isinstance(problem, StockedProblem)
+    data = f", on {count(problem.stock)} instances from data" if stocked else ""
     bound = "" if problem.nonnegative else ", without a lower bound"
     return f"{parts}{bound}, computed in {problem.precision}{data}"
 
