@@ -259,6 +259,9 @@ def test_an_accuracy_that_nobody_reaches_is_no_error(use, monkeypatch):
     require_whole(race, use)
     assert all(entry.iterations == math.inf for entry in race.entries)
     assert race.winner.entry.name == race.classical[0].entry.name == "accelerated gradients"
+    choice = choose(QUADRATIC, surveyed("quadratic")[1], 0, 1e-300, use, 0.5, Silence())
+    assert choice.horizon >= 100 and list(choice.baselines) == ["gradient descent"]
+    assert not choice.trained
 
 
 def test_who_diverges_is_last(monkeypatch):

@@ -259,8 +259,7 @@ def _short_run(problem: Problem, thetas: Theta) -> str:
         part = problem.smooth if isinstance(problem, CompositeProblem) else problem.loss
         start, unravel = ravel_pytree(problem.start(theta))
         slope = jax.grad(lambda x: part(unravel(x), theta))
-        gradient = slope(start)
-        bent = jax.jvp(slope, (start,), (gradient,))[1]
+        gradient, bent = jax.jvp(slope, (start,), (slope(start),))
         return jnp.linalg.norm(gradient), jnp.linalg.norm(bent)
 
     size, bent = map(float, sizes(problem, instance(thetas, 0)))
