@@ -222,6 +222,12 @@ def test_more_time_is_more_samples_and_longer_evaluations(surveyed):
         assert config.problem.accuracies[0] == pytest.approx(0.01 * surveyed.gap, rel=0.5)
 
 
+def test_a_change_that_nobody_knows_is_refused_first(monkeypatch):
+    monkeypatch.setattr(fitting, "survey_checked", None)
+    with pytest.raises(ConfigurationError, match="did you mean 'horizon'"):
+        fit(QUADRATIC, 10, horizn=3)
+
+
 @unchecked()
 def test_a_run_that_has_begun_keeps_what_was_chosen(surveyed, tmp_path, monkeypatch):
     """Another time on the clock must not make another run of the same call."""

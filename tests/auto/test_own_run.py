@@ -189,11 +189,43 @@ def test_a_folder_of_something_else_is_left_as_it_was(place, tmp_path, monkeypat
         ("--budget 5s", "a budget must be at least 10 seconds"),
     ],
 )
-def test_words_that_make_no_sense_are_refused(words, message, place, tmp_path, capfd):
+def test_words_that_make_no_sense_are_refused(words, message, place, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("surestep.auto.fit.survey_checked", None)
     run = ["run", str(place / "mine.py"), "--out", str(tmp_path / "run"), *words.split()]
     assert main(run) == 2
     said = capfd.readouterr().err
     assert message in said and "Traceback" not in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("--nonsense 1", 2, "--nonsense"),
+        ("--sizes.train many", 2, "--sizes.train"),
+        ("--help", 0, "--sizes.train"),
+    ],
+)
+def test_settings_are_looked_at_before_anything_is_computed(
+    words, code, message, place, tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setattr("surestep.cli.run.configure_file", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(place / "mine.py"), "--out", str(tmp_path / "run"), *words.split()])
+    assert ended.value.code == code
+    said = capfd.readouterr()
+    assert message in said.out + said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_numbers_that_cannot_work_leave_nothing_behind(place, tmp_path, capfd, monkeypatch):
+    run = RunFolder(place / "run")
+    config = registry.read_config(run)
+    choice = read_choice(run.path / CHOICE, runnable_problem(f"{place / 'mine.py'}:problem"))
+    monkeypatch.setattr("surestep.cli.run.configure_file", lambda *_: (config, choice))
+    words = ["run", str(place / "mine.py"), "--out", str(tmp_path / "run"), "--sizes.train", "0"]
+    assert main(words) == 2
+    assert "sizes.train must be at least 1, not 0" in capfd.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

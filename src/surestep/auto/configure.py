@@ -18,6 +18,7 @@ from surestep.base.progress import Reporter
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem import (
     ROLES,
+    Goal,
     Problem,
     SplitSizes,
     StockedProblem,
@@ -37,6 +38,8 @@ SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
 _BLOCK = 50  # instances of a batch; sizes are multiples of it, so that nothing compiles twice
 
 _SHARE, _SHORTEST = 0.15, 3.0  # of the budget, and seconds: what the survey's solver may take
+
+_LONG = 240.0  # seconds of a budget that leaves time for more than what is needed
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -103,6 +106,33 @@ def _whole(size: int) -> int:
     return size - size % _BLOCK if size >= 2 * _BLOCK else size
 
 
+def outline(name: str, budget: float, seed: int, settings: OwnSettings) -> Config:
+    """A configuration before the problem was looked at: what is asked of it can be seen to fit."""
+    return Config(
+        name=name,
+        preset="auto",
+        problem=settings,
+        goal=Goal(scale=0.01, exponent=1.0),
+        horizon=100,
+        rule="auto",
+        seed=seed,
+        sample_block=1,
+        sizes=SIZES,
+        constraint=_constraint(SIZES.validation),
+        population=PopulationSettings(members=1),
+        # The race has trained what was worth it.
+        locate=LocateSettings(steps=0, length=(1,), keep="best"),
+        sample=SampleSettings(samples=1, length=1, gradients=False, step_sizes=StepSizes(1e-8)),
+        evaluate=EvaluateSettings(
+            # Solvers that need thousands of iterations are not worth a short budget.
+            limit=5_000 if budget >= _LONG else 1_000,
+            timed=50,
+            factor=1,
+            shifted=0,
+        ),
+    )
+
+
 def configure(
     problem: Problem,
     found: Survey,
@@ -115,34 +145,20 @@ def configure(
     """Numbers that suit a problem, the rule that was chosen for it, and a time in seconds."""
     sizes = sizes_for(problem)
     # What does not fit is left out, posterior samples first.
-    samples = 1 if budget < 240 or not learns(problem, choice) else 10
-    return Config(
-        name=name,
-        preset="auto",
+    samples = 1 if budget < _LONG or not learns(problem, choice) else 10
+    usual = outline(name, budget, seed, settings)
+    return dataclasses.replace(
+        usual,
         problem=dataclasses.replace(
             settings, accuracies=tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6))
         ),
         goal=goal_for(problem, found),
         horizon=choice.horizon,
-        rule="auto",
-        seed=seed,
         block=side_by_side(found.dimension, _BLOCK),
-        sample_block=1,
         sizes=sizes,
         constraint=_constraint(sizes.validation),
-        population=PopulationSettings(members=1),
-        # The race has trained what was worth it.
-        locate=LocateSettings(steps=0, length=(1,), keep="best"),
-        sample=SampleSettings(
-            samples=samples, length=1, gradients=False, step_sizes=StepSizes(1e-8)
-        ),
-        evaluate=EvaluateSettings(
-            # Solvers that need thousands of iterations are not worth a short budget.
-            limit=5_000 if budget >= 240 else 1_000,
-            timed=min(50, sizes.test),
-            factor=1,
-            shifted=0,
-        ),
+        sample=dataclasses.replace(usual.sample, samples=samples),
+        evaluate=dataclasses.replace(usual.evaluate, timed=min(usual.evaluate.timed, sizes.test)),
     )
 
 

@@ -11,10 +11,11 @@ from surestep.auto.choice_file import read_choice, write_choice
 from surestep.auto.configure import Config, OwnSettings, configure, seconds, survey_checked
 from surestep.auto.goals import goal_for
 from surestep.auto.survey import Survey
-from surestep.base.errors import ConfigurationError
+from surestep.base.errors import ConfigurationError, unknown
 from surestep.base.progress import Reporter, Silence
 from surestep.problem import Problem, name_of
 from surestep.report import write_report
+from surestep.run.config import RunConfig
 from surestep.run.learned import Learned
 from surestep.run.pipeline import learn
 from surestep.storage.records import from_plain
@@ -163,6 +164,10 @@ def _planned(
     report: Reporter,
     **changes: Any,
 ) -> FitPlan:
+    known = tuple(field.name for field in dataclasses.fields(RunConfig))
+    for name in changes:
+        if name not in known:
+            raise ConfigurationError(unknown("setting of a run", name, known))
     if folder is not None:
         folder.require_free()
     config = _begun(folder, name_of(problem), seed)

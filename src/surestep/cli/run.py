@@ -9,7 +9,7 @@ import tyro
 from surestep.auto.arena import Use
 from surestep.auto.choice_file import NAME as CHOICE
 from surestep.auto.choice_file import write_choice
-from surestep.auto.configure import OwnSettings, seconds
+from surestep.auto.configure import OwnSettings, outline, seconds
 from surestep.auto.files import absolute, is_file, title
 from surestep.auto.from_file import configure_file
 from surestep.base.errors import ConfigurationError
@@ -96,8 +96,11 @@ def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | No
             )
     else:
         wanted = OwnSettings(accuracy=given.accuracy, use=given.use, budget=budget)
+        # Settings that nobody knows, and help, are answered before anything is computed.
+        overridden(outline(title(spec), budget, given.seed, wanted), settings)
         config, choice = configure_file(spec, wanted, given.seed, reporter())
         reporter().say(f"chosen: {choice.words}")
+        overridden(config, settings).validate()
         write_choice(folder.path / CHOICE, choice)
     learn_and_report(overridden(config, settings), folder, spec, leader)
 
