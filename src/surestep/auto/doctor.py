@@ -1,7 +1,6 @@
 """What is wrong or slow with a user's problem, in words that say what to change.
 
-The same examination comes before a run: whatever `surestep check` finds, `surestep run` says too,
-before any work is done.
+The same examination comes before a run, before any work is done.
 """
 
 import time
