@@ -120,6 +120,7 @@ def loss(x, theta):
 problem = ss.make_problem(loss, jnp.zeros(3), sample=lambda key: jax.random.normal(key))
 """)
     folder = tmp_path / "run"
+    folder.mkdir()
     words = ["run", str(tmp_path / "slow.py"), "--out", str(folder)]
     process = command(f"""
 import sys

@@ -31,9 +31,6 @@ class Scripted:
     def warm(self, thetas):
         """Nothing has to be compiled."""
 
-    def warm(self, thetas):
-        """Compiles, and is not timed."""
-
     def solve(self, thetas, steps, x):
         self.asked.append(steps)
         return Losses(np.where(steps >= self.solved_at, 0.5, np.where(steps < 3, np.inf, 2.0)))
