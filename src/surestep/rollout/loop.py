@@ -60,8 +60,8 @@ class Progress(eqx.Module):
         return cls(state, value, Evaluations.none().plus(oracle), ~jnp.isfinite(value))
 
     @property
-    def loss(self) -> Scalar:
-        """The loss now: infinity once the rollout has diverged."""
+    def loss(self) -> Float[Array, "*instance"]:
+        """The loss now: infinity once the rollout has diverged; of a batch, one an instance."""
         return jnp.where(self.diverged, jnp.inf, self.value)
 
 
