@@ -228,16 +228,19 @@ def _iterations_needed(
 ) -> int:
     """About how many iterations all instances need to all targets, at most the limit.
 
-    A solver that has brought no further instance to a target while its iterations were doubled
-    three times is given up.
+    A solver is given up once no instance has halved its distance to a target while iterations were
+    doubled, three times in a row: at that pace no limit would be enough.
     """
-    number, shares = 1, [0.0]
+    number, stuck, before = 1, 0, np.full(targets.shape, np.inf)
     while number < limit:
         losses = program.solve(data.thetas, number, None).loss
-        shares.append(float(np.mean(losses < targets)))
-        if shares[-1] == 1.0 or (number > 100 and shares[-1] <= shares[-4]):
+        left = np.where(losses < targets, 0.0, losses - targets)
+        if not left.any():
             return number
-        number = min(2 * number, limit)
+        stuck = 0 if np.any((left <= before / 2) & (before > 0) & np.isfinite(left)) else stuck + 1
+        if number > 100 and stuck >= 3:
+            return number
+        number, before = min(2 * number, limit), np.minimum(before, left)
     return limit
 
 
