@@ -136,9 +136,9 @@ def test_times_are_those_of_a_solve():
     arena = arena_for(1e-6)
     program = arena.program(GradientDescent(0.1))
     for measure in (arena.batch_seconds, arena.alone_seconds):
-        few, many = measure(program, 10), measure(program, 50_000)
-        assert 0 < few < many < 10
-        assert many > 20 * few
+        few, many = measure(program, 10), measure(program, 1_000_000)
+        assert 3 * few < many < 30
+        assert few > 0
 
 
 def test_the_fastest_of_some_calls_counts():

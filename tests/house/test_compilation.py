@@ -8,7 +8,6 @@ from support.tiny import (
     EXPERIMENT,
     OPPONENTS,
     PROBLEM,
-    SPLIT,
     TASK,
     TEACHER,
     changed,
@@ -32,7 +31,7 @@ BASELINES = EXPERIMENT.chosen(CONFIG.evaluate.baselines)
 def run(stage, seed):
     """One stage with data, weights and random numbers of its own."""
     with working_precision(PROBLEM):
-        split = SPLIT if seed == 0 else Split.draw(PROBLEM, CONFIG.sizes, seed)
+        split = Split.draw(PROBLEM, CONFIG.sizes, seed)
         rule = EXPERIMENT.rule(seed)
         rule = with_hyper(rule, 0.5 * hyper_of(rule))
     small = changed(CONFIG.sample, samples=3)
