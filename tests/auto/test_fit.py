@@ -127,13 +127,14 @@ def names_of(problem, found, thetas):
 def test_candidates_fit_the_structure(surveyed):
     thetas = PriorSet.draw(QUADRATIC, 48, 0).thetas
     smooth = names_of(QUADRATIC, surveyed, thetas)
-    assert smooth[:2] == ["accelerated gradients", "L-BFGS"]  # the simplest first
+    assert smooth[:3] == ["accelerated gradients", "heavy ball", "L-BFGS"]  # the simplest first
     assert {"Newton", "chord, a Hessian an instance"} <= set(smooth)
     assert "quasi-Newton in a shared metric, 3 pairs" in smooth
     large = dataclasses.replace(surveyed, dimension=401)
     assert not any(
         name == "Newton" or "Hessian" in name for name in names_of(QUADRATIC, large, thetas)
     )
+    assert any("by conjugate gradients" in name for name in names_of(QUADRATIC, large, thetas))
     thetas = PriorSet.draw(BOXED, 24, 0).thetas
     found = survey(BOXED, PriorSet.draw(BOXED, 24, 0))
     assert names_of(BOXED, found, thetas) == [

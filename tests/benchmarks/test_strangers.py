@@ -104,7 +104,8 @@ def test_opponents_minimise_what_the_stranger_wrote(name):
     for theta in instances:
         start = entered.problem.start(theta)
         np.testing.assert_allclose(np.ravel(start), entered.menu.start(theta), atol=1e-12)
-        theirs = entered.problem.loss(jnp.reshape(x, np.shape(start)), theta)
+        with jax.enable_x64(True):
+            theirs = entered.problem.loss(jnp.asarray(x).reshape(np.shape(start)), theta)
         np.testing.assert_allclose(entered.menu.loss(x, theta), theirs, rtol=1e-10)
 
 

@@ -66,7 +66,7 @@ def found_on(problem, smoothness):
     good = np.arange(12) < 8
     shape = _shape_of(problem, thetas)
     points = jnp.zeros((12, 360))
-    root, shape, _ = _metric(problem, thetas, points, good, shape, smoothness)
+    root, shape, _ = _metric(problem, thetas, points, good, shape, smoothness, 0)
     ones, none = np.ones(12), np.zeros((360, 0))
     return Survey(360, False, smoothness, ones, 0 * ones, ones, root, shape, np.zeros(360), none,
                   np.zeros(0, np.int32), 1.0, "", 8)  # fmt: skip
@@ -76,7 +76,7 @@ def in_the_metric(problem, found):
     """The candidates that go in the metric of the survey."""
     structure = find_structure(problem, PriorSet.draw(problem, 12, 0).thetas)
     every = candidates(problem, found, structure)
-    return [one.rule for one in every if "shared metric" in one.name]
+    return [one.rule for one in every if "quasi-Newton in a shared metric" in one.name]
 
 
 def test_pictures_are_given_a_metric_for_cosines():

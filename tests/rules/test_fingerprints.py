@@ -71,6 +71,9 @@ def one_of_every_class() -> dict[str, Rule]:
         rules.Started(heavy_ball, numbers(3)),
         rules.Checked(coordinatewise, rules.GradientDescent(0.25), at=4, tolerance=0.5),
         rules.Newton(anew=False),
+        rules.NewtonCG(4),
+        rules.GaussNewton(),
+        rules.SinglePrecisionQuasiNewton(numbers(3, 3), numbers()),
         rules.SharedADMM(rules.Fixed(numbers(3, 3)), numbers(3), numbers()),
     ]
     return {type(rule).__name__: rule for rule in found}
@@ -81,13 +84,22 @@ PINNED = {
         "2168976a288b9ff48fd74772cf2e3428830b00c4fe37cc97e186f0ce0ae6bc34",
         "rule fallback at tolerance rescue step_size compared",
     ),
+    "NewtonCG": (
+        "c9c8be0c4a450dae4698507d40475dcfaefe4fef71ba80c082b51186d67ca508",
+        "inner metric squares",
+    ),
+    "GaussNewton": ("274acb2e423b9f6926b14e20726f86af32ffec5accad6a4702ed5bed0516a004", "damping"),
+    "SinglePrecisionQuasiNewton": (
+        "41808ac7e67bd399cf56d4977fea3600f82b03815cd15ef2cdd7c9683b3d37c9",
+        "root log_size first longest memory_size",
+    ),
     "Newton": (
-        "7b34ef64d8494c4ff2f6f23d51f611dd00205be24e0d5d1008ac87e7a6478fe1",
-        "anew",
+        "efdc9192c4d7da46cc3f39957275a6641aee333220d6b9f9f80bdcf008a4d1bb",
+        "anew pairs",
     ),
     "SharedADMM": (
-        "065f13563738b410cc875c2f4d503804b7dd41c056da70eb50293a8e97d8fcf8",
-        "hessian log_penalty relaxation inverse",
+        "940aa4895d90725c70999c0a044d9d2849935be6f51c52e046a8032f74504393",
+        "hessian log_penalty relaxation total single made",
     ),
     "ADMM": (
         "bd0814ed1c350b74984f81f55e153605a5ddc79c6328ebd351a7e56776f373f5",

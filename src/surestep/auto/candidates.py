@@ -12,14 +12,21 @@ import numpy as np
 
 from surestep.auto.survey import Survey, quasi_newton_in
 from surestep.problem import Problem, working_precision
+from surestep.problem.penalties import Simplex
 from surestep.problem.structure import Structure
 from surestep.rules import (
     LBFGS,
     FistaWithRestart,
+    Fixed,
+    GaussNewton,
+    HeavyBall,
     LearnedFista,
+    MetricQuasiNewton,
     Newton,
+    NewtonCG,
     Predicted,
     SharedADMM,
+    SinglePrecisionQuasiNewton,
 )
 from surestep.rules.base import Rule, hyper_of, with_hyper
 
@@ -28,6 +35,10 @@ _NEWTON, _CHORD = 128, 400
 and once."""
 _DENSE = 1500
 """The largest dimension in which one matrix is inverted for all instances."""
+_WORTH_CASTING = 40
+"""The least dimension in which products in single precision are tried."""
+_INNER = 8
+"""Conjugate gradients of a Newton step, where Hessians are not inverted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +57,11 @@ class Candidate:
 def candidates(problem: Problem, found: Survey, structure: Structure) -> list[Candidate]:
     """All that could solve the problem, the simplest first."""
     with working_precision(problem):
-        return list(_composite(found, structure) if found.composite else _smooth(problem, found))
+        return list(
+            _composite(problem, found, structure)
+            if found.composite
+            else _smooth(problem, found, structure)
+        )
 
 
 def _accelerated(found: Survey, name: str) -> Iterator[Candidate]:
@@ -56,34 +71,80 @@ def _accelerated(found: Survey, name: str) -> Iterator[Candidate]:
     yield Candidate(name, FistaWithRestart(step), True, variants=tuned)
 
 
-def _composite(found: Survey, structure: Structure) -> Iterator[Candidate]:
+def _composite(problem: Problem, found: Survey, structure: Structure) -> Iterator[Candidate]:
     yield from _accelerated(found, "FISTA with restart")
     if structure.shared_hessian is not None and structure.convex and found.dimension <= _DENSE:
-        hessian = jnp.asarray(structure.shared_hessian)
-        largest = float(np.linalg.eigvalsh(structure.shared_hessian)[-1])
-        rule = SharedADMM.of(hessian, 0.1 * largest)
-        # From the middle outwards: what comes first is a bar for the others.
-        shares = sorted(np.geomspace(1e-4, 1.0, 13), key=lambda share: abs(np.log(share / 1e-2)))
-        grid = [np.array([np.log(s * largest), r]) for r in (1.6, 1.9) for s in shares]
-        name = "ADMM, factored once"
-        yield Candidate(name, rule, True, trainable=True, variants=tuple(grid))
+        yield _splitting(problem, structure.shared_hessian, structure.matrix)
     base = FistaWithRestart(1 / found.smoothness)
     yield Candidate("FISTA, learned schedule", LearnedFista.around(base), trainable=True)
 
 
-def _smooth(problem: Problem, found: Survey) -> Iterator[Candidate]:
+def _splitting(problem: Problem, hessian: np.ndarray, factor: np.ndarray | None) -> Candidate:
+    largest = float(np.linalg.eigvalsh(hessian)[-1])
+    penalty = getattr(problem, "penalty", None)
+    # What a simplex adds up to is one equation more for the factor, and what is left is simple.
+    total = penalty.total if isinstance(penalty, Simplex) else None
+    matrix = jnp.asarray(hessian if factor is None or total is not None else factor)
+    rule = SharedADMM.of(matrix, 0.1 * largest, total=total)
+    # From the middle outwards: what comes first is a bar for the others.
+    shares = sorted(np.geomspace(1e-4, 1.0, 13), key=lambda share: abs(np.log(share / 1e-2)))
+    grid = [np.array([np.log(s * largest), r]) for r in (1.6, 1.9) for s in shares]
+    return Candidate("ADMM, factored once", rule, True, trainable=True, variants=tuple(grid))
+
+
+def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[Candidate]:
     yield from _accelerated(found, "accelerated gradients")
+    yield _heavy_ball(found)
     yield Candidate("L-BFGS", LBFGS(), True)
+    if structure.squares and found.dimension <= _NEWTON:
+        grid = tuple(np.atleast_1d(damping) for damping in (0.0, 1e-4, 1e-2, 0.1))
+        rule = GaussNewton(jnp.asarray(1e-8))
+        yield Candidate("Gauss-Newton", rule, True, variants=grid)
+    if found.dimension <= _NEWTON:
+        yield Candidate("Newton", Newton(), True)
+    if found.dimension <= _CHORD:
+        yield Candidate("chord, a Hessian an instance", Newton(anew=False, pairs=3), True)
     root = jnp.asarray(found.root, problem.precision)
+    if found.dimension > _NEWTON:
+        rule = NewtonCG(_INNER, squares=structure.squares)
+        name = "Gauss-Newton" if structure.squares else "Newton"
+        yield Candidate(f"{name} by conjugate gradients", rule, True)
+    if found.dimension > _NEWTON and not found.shape:
+        metric = root**2 if root.ndim == 1 else (root @ root.T).astype(jnp.float32)
+        rule = NewtonCG(_INNER // 2, Fixed(metric), structure.squares)
+        yield Candidate("Newton by conjugate gradients in a shared metric", rule)
     reach = 10 * found.unit * found.dimension**0.5
     for memory in (3, 10):
         rule = dataclasses.replace(quasi_newton_in(root, found.shape, reach), memory_size=memory)
         name = f"quasi-Newton in a shared metric, {memory} pairs"
         yield Candidate(name, rule, trainable=True)
-    if found.dimension <= _NEWTON:
-        yield Candidate("Newton", Newton(), True)
-    if found.dimension <= _CHORD:
-        yield Candidate("chord, a Hessian an instance", Newton(anew=False), True)
+
+
+def _heavy_ball(found: Survey) -> Candidate:
+    rule = HeavyBall(jnp.asarray(1 / found.smoothness), jnp.asarray(0.9))
+    grid = [
+        np.array([factor / found.smoothness, momentum])
+        for momentum in (0.8, 0.6, 0.95)
+        for factor in (1.0, 2.0, 3.0)
+    ]
+    return Candidate("heavy ball", rule, True, variants=tuple(grid))
+
+
+def in_single_precision(candidate: Candidate, problem: Problem, dimension: int) -> Candidate | None:
+    """The same with shorter numbers in its products, if it has a matrix of its own."""
+    rule = candidate.rule
+    if problem.precision == "float32" or dimension < _WORTH_CASTING:
+        return None
+    if isinstance(rule, SharedADMM):
+        changed = dataclasses.replace(rule, single=True)
+    elif isinstance(rule, MetricQuasiNewton) and rule.root.ndim == 2:
+        fields = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
+        changed = SinglePrecisionQuasiNewton(**fields)
+    else:
+        return None
+    return dataclasses.replace(
+        candidate, name=f"{candidate.name}, single precision", rule=changed, classical=False
+    )
 
 
 def started(candidate: Candidate, problem: Problem, found: Survey) -> Candidate:
@@ -111,7 +172,9 @@ def tuned(candidate: Candidate, hyper: np.ndarray, problem: Problem) -> Candidat
 def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
     """A splitting method with a penalty for each coordinate, where the proximal map allows it."""
     rule = candidate.rule
-    if not (isinstance(rule, SharedADMM) and structure.penalty_separable):
+    if not isinstance(rule, SharedADMM):
+        return candidate
+    if not (structure.penalty_separable or rule.total is not None):
         return candidate
     wide = jnp.broadcast_to(rule.log_penalty, (structure.dimension,))
     return dataclasses.replace(candidate, rule=dataclasses.replace(rule, log_penalty=wide))

@@ -16,7 +16,14 @@ import optax
 from jaxtyping import Array, Float, Scalar
 
 from surestep.auto.arena import Arena, Entry, Use
-from surestep.auto.candidates import Candidate, candidates, per_coordinate, started, tuned
+from surestep.auto.candidates import (
+    Candidate,
+    candidates,
+    in_single_precision,
+    per_coordinate,
+    started,
+    tuned,
+)
 from surestep.auto.survey import Survey
 from surestep.base.clock import Stopwatch
 from surestep.base.progress import Reporter
@@ -26,7 +33,8 @@ from surestep.rollout.loop import begin, unrolled
 from surestep.rollout.program import Program
 from surestep.rules.base import Rule, hyper_of, with_hyper
 
-_FINAL, _ROUNDS = 4, 3  # so many are timed alone too, in so many turns
+_FINAL, _ROUNDS = 6, 3  # so many are timed alone too, in so many turns
+_BEHIND = 4  # unless they take so many times the best one's time in a batch
 _TIE = 1.05  # what a richer candidate must be faster by
 _BATCH, _DEEPEST = 16, 40  # instances of a training step, and iterations that are unrolled
 _STEPS = 20  # training steps of one compiled call
@@ -85,11 +93,11 @@ def hold_race(
         # A start is worth a try where it was found to predict anything at all.
         best = [racer for racer in racers if math.isfinite(racer.entry.iterations)][:2]
         for racer in best:
-            if watch.seconds < 0.7 * seconds:
-                candidate = started(racer.candidate, problem, found)
-                simplest.append(candidate.name)
-                racers.append(_tried(arena, candidate, 0.04 * seconds, racer.entry.batch))
-                bar.advance(1, _told(racers[-1].entry))
+            for candidate in _variations(racer.candidate, problem, found):
+                if watch.seconds < 0.7 * seconds:
+                    simplest.append(candidate.name)
+                    racers.append(_tried(arena, candidate, 0.04 * seconds, racer.entry.batch))
+                    bar.advance(1, _told(racers[-1].entry))
         racers = [*_alone(arena, racers, use)]
         pupils = [racer for racer in racers if racer.candidate.trainable][:1]
         for racer in pupils:
@@ -100,6 +108,15 @@ def hold_race(
     return _ended(racers, use, simplest)
 
 
+def _variations(candidate: Candidate, problem: Problem, found: Survey) -> list[Candidate]:
+    """What else a good candidate could be: with other numbers, from another start, or both."""
+    quick = in_single_precision(
+        dataclasses.replace(candidate, variants=()), problem, found.dimension
+    )
+    found_quick = [] if quick is None else [quick]
+    return [*found_quick, started(quick or candidate, problem, found)]
+
+
 def _told(entry: Entry) -> str:
     if not math.isfinite(entry.iterations):
         return f"{entry.name}: not in time"
@@ -108,8 +125,9 @@ def _told(entry: Entry) -> str:
 
 def _tried(arena: Arena, candidate: Candidate, seconds: float, rival: float) -> Racer:
     """A candidate, its numbers tuned, timed in a batch."""
-    watch = Stopwatch()
     program = arena.program(candidate.rule)
+    arena.solved(program, 1)  # compiles, which does not count
+    watch = Stopwatch()
     iterations = arena.iterations(program, seconds, rival)
     for hyper in candidate.variants:
         if watch.seconds > seconds:
@@ -128,7 +146,9 @@ def _tried(arena: Arena, candidate: Candidate, seconds: float, rival: float) -> 
 def _alone(arena: Arena, racers: list[Racer], use: Use) -> list[Racer]:
     """The better ones are timed once more, in turns, in a batch and alone."""
     racers = sorted(racers, key=lambda racer: racer.entry.batch)
-    better, others = racers[:_FINAL], racers[_FINAL:]
+    bar = _BEHIND * racers[0].entry.batch
+    better = [racer for racer in racers[:_FINAL] if racer.entry.batch <= bar]
+    others = racers[len(better) :]
     times = {racer.entry.name: [math.inf, math.inf] for racer in better}
     for _ in range(_ROUNDS):
         for racer in better:

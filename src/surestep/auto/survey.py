@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from surestep.auto.trusted import Work, side_by_side, solve_all, solve_some
+from surestep.base.clock import Stopwatch
 from surestep.base.errors import ProblemError
 from surestep.base.progress import Reporter
 from surestep.problem import (
@@ -42,8 +43,10 @@ from surestep.rules.base import GradientRule
 from surestep.rules.cosine import transform, transformed_axes
 from surestep.rules.predicted import features_of
 
-DENSE = 300
-"""The largest dimension for which a metric is a full matrix."""
+DENSE, LARGE = 300, 2000
+"""The largest dimension for which a metric is a full matrix: anyhow, and where time allows it."""
+_POWERS = 30  # products of the power method
+_MATRIX = 0.3  # the share of the solver's time that a large matrix may take
 _NUMBERS = 20_000_000  # of all points of a survey together
 _TRIED = 30  # iterations that metrics are compared by
 MOST_WEIGHTS = 200_000
@@ -51,7 +54,7 @@ MOST_WEIGHTS = 200_000
 _FOLDS = 5  # of the cross-validation that decides about the predictor
 _RIDGES = 10.0 ** np.arange(-10, 1)
 _WORTHWHILE = 0.7  # a predictor must leave at most this share of the squared distances
-_FEW = 16  # instances whose curvature is looked at, where points are large
+_FEW, _FEWEST = 16, 4  # instances whose curvature is looked at, where points are large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,17 +164,20 @@ def survey(
         # A third is kept to see how well it all works on other instances.
         fitted = math.ceil(2 * data.size / 3)
         good[fitted:] = False
+        whole = data.size
         if points.shape[1] > DENSE:
             # Where Hessians are too large to be looked at, the power method looks at solutions too.
             few = min(data.size, _FEW)
             last = jnp.asarray(points[:few], first.dtype)
-            ends = _largest_curvatures(
-                problem, instance(data.thetas, slice(few)), last, min(block, few)
+            watch = Stopwatch()
+            ends = np.asarray(
+                _largest_curvatures(problem, instance(data.thetas, slice(few)), last, block)
             )
-            smoothness = max(smoothness, 1.05 * float(np.nanmax(np.asarray(ends))))
+            smoothness = max(smoothness, 1.05 * float(np.nanmax(ends)))
+            whole = _affordable(points.shape[1], watch.seconds / few, _MATRIX * seconds)
         form = () if composite else _shape_of(problem, data.thetas)
         root, shape, steepest = _metric(
-            problem, data.thetas, jnp.asarray(points), good, form, smoothness
+            problem, data.thetas, jnp.asarray(points), good, form, smoothness, whole
         )
         features = np.asarray(jax.vmap(features_of)(data.thetas), np.float64)
         moves = points - np.asarray(first, np.float64)
@@ -211,7 +217,7 @@ def _largest_curvatures(
             return bent / jnp.where(size > 0, size, 1.0), size
 
         noise = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
-        return jax.lax.scan(turn, noise / jnp.linalg.norm(noise), None, length=30)[1][-1]
+        return jax.lax.scan(turn, noise / jnp.linalg.norm(noise), None, length=_POWERS)[1][-1]
 
     return jax.lax.map(one, (thetas, points), batch_size=block)
 
@@ -240,6 +246,14 @@ def _shape_of(problem: Problem, thetas: Theta) -> tuple[int, ...]:
     return shape if len(leaves) == 1 and large and transformed_axes(shape) else ()
 
 
+def _affordable(dimension: int, seconds: float, allowed: float) -> int:
+    """Of how many instances a large Hessian can be computed, if the power method took so long."""
+    if dimension > LARGE:
+        return 0
+    number = int(min(_FEW, allowed / max(seconds * dimension / _POWERS, 1e-9)))
+    return number if number >= _FEWEST else 0
+
+
 def _metric(
     problem: Problem,
     thetas: Theta,
@@ -247,23 +261,28 @@ def _metric(
     good: np.ndarray,
     shape: tuple[int, ...],
     smoothness: float,
+    whole: int,
 ) -> tuple[np.ndarray, tuple[int, ...], float]:
     """A root of the inverse mean Hessian at the solutions, and the largest curvature there.
 
-    A picture's root is diagonal for cosines or for pixels, whichever is better on instances that
-    neither was made from.
+    Hessians are looked at on so many instances as a `whole`; if that is 0, the root is diagonal: a
+    picture's for cosines or for pixels, whichever is better on instances that neither was made
+    from.
     """
-    if points.shape[1] > DENSE:
+    if not whole:
         roots = {kind: _diagonal_root(problem, thetas, points, good, kind) for kind in {(), shape}}
         best = _better(
             problem, thetas, good, {k: root for k, (root, _) in roots.items()}, smoothness
         )
         return roots[best][0], best, roots[()][1]
-    found = np.asarray(_hessians(problem, thetas, points), np.float64)
-    mean = np.mean(found[good], axis=0)
+    places = jnp.asarray(np.flatnonzero(good)[:whole])
+    found = np.asarray(_hessians(problem, instance(thetas, places), points[places]), np.float64)
+    mean = np.mean(found, axis=0)
     values, vectors = np.linalg.eigh((mean + mean.T) / 2)
     floor = 1e-6 * np.max(np.abs(values)) or 1.0
-    steepest = max(float(np.max(np.abs(np.linalg.eigvalsh(one)))) for one in found[good][:16])
+    if len(mean) > DENSE:
+        return vectors / np.sqrt(np.maximum(np.abs(values), floor)), (), 0.0
+    steepest = max(float(np.max(np.abs(np.linalg.eigvalsh(one)))) for one in found[:_FEW])
     return vectors / np.sqrt(np.maximum(np.abs(values), floor)), (), steepest
 
 

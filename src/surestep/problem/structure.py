@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.fft
 import scipy.linalg
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from surestep.problem.base import Problem, Theta, count, instance
 from surestep.problem.coordinates import acts_by_coordinates, adds_up_by_coordinates
@@ -29,6 +31,7 @@ from surestep.problem.quadratic import (
     smooth_part,
     try_quadratic,
 )
+from surestep.problem.squares import is_sum_of_squares, squares_of
 
 LARGEST = 3000
 """The largest dimension whose Hessians are written down."""
@@ -103,6 +106,8 @@ class Structure:
     """In which coefficients of pictures the shared Hessian is diagonal, if it is not separable."""
     penalty_separable: bool = False
     """The proximal map acts coordinate by coordinate."""
+    squares: bool = False
+    """The loss is a sum of squares, up to a constant, of numbers that `squares_of` computes."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -121,6 +126,7 @@ def find_structure(problem: Problem, thetas: Theta) -> Structure:
             isinstance(problem, CompositeProblem),
             separable=adds_up_by_coordinates(smooth_part(problem), start, theta),
             penalty_separable=_penalty_separable(problem, start, theta),
+            squares=_squares(problem, thetas),
         )
         proved = degrees(smooth_part(problem), start, theta)
         if proved is None:
@@ -155,6 +161,8 @@ def _words(found: Structure) -> list[str]:
         basis = "Fourier's basis" if found.convolution.basis == "fourier" else "cosines"
         shape = " x ".join(map(str, found.convolution.shape))
         said.append(f"the Hessian is a convolution of shape {shape}, diagonal for {basis}")
+    if found.squares:
+        said.append("the loss is a sum of squares")
     if found.penalty_separable:
         said.append("prox acts coordinate by coordinate")
     return said
@@ -249,6 +257,35 @@ def _flat_picture(found: Convolution) -> Vector:
     picture = np.zeros(found.shape)
     picture[tuple(0 if axis in found.axes else slice(None) for axis in range(picture.ndim))] = 1
     return picture.ravel()
+
+
+def _squares(problem: Problem, thetas: Theta) -> bool:
+    """Whether differences of losses are those of the squares that were found."""
+    if not is_sum_of_squares(problem, instance(thetas, 0)):
+        return False
+    some = _some(thetas, _MANY + 1)
+    errors = np.asarray(_square_errors(problem, some))
+    return bool(np.all(errors <= _TOLERANCE[problem.precision]))
+
+
+@eqx.filter_jit
+def _square_errors(problem: Problem, thetas: Theta) -> Float[Array, " instance"]:
+    def one(theta: Theta) -> Array:
+        x = problem.start(theta)
+        leaves, form = jax.tree.flatten(x)
+        keys = jax.random.split(jax.random.key(0), len(leaves))
+        moved = [
+            leaf + jax.random.normal(key, jnp.shape(leaf), leaf.dtype)
+            for leaf, key in zip(leaves, keys, strict=True)
+        ]
+        away = jax.tree.unflatten(form, moved)
+        found = [squares_of(problem, at, theta) for at in (x, away)]
+        sums = [jnp.inf if one is None else jnp.sum(one**2) for one in found]
+        losses = [problem.loss(at, theta) for at in (x, away)]
+        size = jnp.abs(losses[0]) + jnp.abs(losses[1])
+        return jnp.abs((losses[1] - losses[0]) - (sums[1] - sums[0])) / size
+
+    return jax.vmap(one)(thetas)
 
 
 def _penalty_separable(problem: Problem, start: Any, theta: Theta) -> bool:

@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.problem import Evaluations, Oracle, Point, Problem, Theta, Vector
-from surestep.rules.base import Rule, State
+from surestep.rules.base import Rule
 from surestep.rules.checked import Checked
 
 
@@ -47,14 +47,14 @@ _MESSAGES = {
 class Progress(eqx.Module):
     """A rollout under way."""
 
-    state: State
+    state: Any
     value: Scalar
     """The last finite loss."""
     evaluations: Evaluations
     diverged: Bool[Array, ""]
 
     @classmethod
-    def at(cls, rule: Rule, oracle: Oracle, state: State) -> "Progress":
+    def at(cls, rule: Rule, oracle: Oracle, state: Any) -> "Progress":
         """A rollout that begins in a state, with what the oracle was asked to make it."""
         value = rule.loss(oracle, state)
         return cls(state, value, Evaluations.none().plus(oracle), ~jnp.isfinite(value))

@@ -23,14 +23,19 @@ from surestep.rules.curvature import (
     MetricConjugateGradients,
     PreconditionedConjugateGradients,
 )
+from surestep.rules.gauss_newton import GaussNewton
 from surestep.rules.learned_fista import LearnedFista
 from surestep.rules.learned_primal_dual import LearnedPrimalDual
 from surestep.rules.learned_splitting import LearnedSplitting
-from surestep.rules.newton import Newton
+from surestep.rules.newton import Newton, NewtonCG
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.predicted import Predicted
 from surestep.rules.proximal import Proximal
-from surestep.rules.quasi_newton import MetricQuasiNewton, QuasiNewton
+from surestep.rules.quasi_newton import (
+    MetricQuasiNewton,
+    QuasiNewton,
+    SinglePrecisionQuasiNewton,
+)
 from surestep.rules.residual import Residual
 from surestep.rules.safeguarded import Safeguarded, SafeguardSettings
 from surestep.rules.scaled import Scaled
@@ -51,6 +56,7 @@ __all__ = [
     "Fista",
     "FistaWithRestart",
     "Fixed",
+    "GaussNewton",
     "GradientDescent",
     "HeavyBall",
     "LearnedFista",
@@ -61,6 +67,7 @@ __all__ = [
     "Nesterov",
     "NesterovPerInstance",
     "Newton",
+    "NewtonCG",
     "Preconditioned",
     "PreconditionedConjugateGradients",
     "Predicted",
@@ -74,5 +81,6 @@ __all__ = [
     "Scaled",
     "ScaledFista",
     "SharedADMM",
+    "SinglePrecisionQuasiNewton",
     "Started",
 ]

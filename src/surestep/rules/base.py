@@ -200,6 +200,11 @@ class Fixed(eqx.Module):
     array: Float[Array, "..."]
 
 
+def product(matrix: Float[Array, "m n"], vector: Vector) -> Float[Array, " m"]:
+    """A product that is computed in the matrix's precision, and has the vector's."""
+    return (matrix @ vector.astype(matrix.dtype)).astype(vector.dtype)
+
+
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
 

@@ -32,7 +32,7 @@ class CheckedState(State):
     x: Vector
     value: Scalar
     """The loss there; not kept up to date before the check."""
-    rule: State
+    rule: Any
     fallback: PyTree[Any]
     iteration: Int[Array, ""]
     owed: Int[Array, ""]
@@ -120,7 +120,7 @@ class Checked(Rule):
         """The rule begins where it is told to."""
         return self._begun(oracle, self.rule.resume(oracle, x))
 
-    def _begun(self, oracle: Oracle, state: State) -> CheckedState:
+    def _begun(self, oracle: Oracle, state: Any) -> CheckedState:
         # The fallback's memory is made when it is used; here only its shape is.
         shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), state.x)
         memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
@@ -174,7 +174,7 @@ class Checked(Rule):
         oracle.spend(gradients=spent[0], values=spent[1])
         return CheckedState(x, value, rule, memory, state.iteration + 1, owed)
 
-    def finish(self, oracle: Oracle, state: State) -> tuple[Vector, Scalar, Bool[Array, ""]]:
+    def finish(self, oracle: Oracle, state: Any) -> tuple[Vector, Scalar, Bool[Array, ""]]:
         """Check the rule's last state, and let the fallback help: point, loss, whether it passed.
 
         In a batch the fallback iterates as long as an instance of it needs help.
@@ -184,7 +184,7 @@ class Checked(Rule):
         oracle.spend(gradients=end.gradients)
         return end.x, end.value, end.passed
 
-    def examine(self, oracle: Oracle, state: State) -> Verdict:
+    def examine(self, oracle: Oracle, state: Any) -> Verdict:
         """The check itself: one gradient, which some rules know already."""
         verdict = self._examined(oracle, state)
         if not self.compared:
@@ -192,7 +192,7 @@ class Checked(Rule):
         worse = verdict.value > oracle.value(oracle.start)
         return dataclasses.replace(verdict, passed=verdict.passed & ~worse)
 
-    def _examined(self, oracle: Oracle, state: State) -> Verdict:
+    def _examined(self, oracle: Oracle, state: Any) -> Verdict:
         if isinstance(oracle.problem, CompositeProblem):
             parts = oracle.parts(state.x)
             value, size = parts.value, self.step_size

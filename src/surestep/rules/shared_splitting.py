@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from surestep.base.errors import ConfigurationError
 from surestep.problem import Oracle, Vector
-from surestep.rules.base import Fixed, Rule, State
+from surestep.rules.base import Fixed, Rule, State, product
 
 
 class SharedSplitState(State):
@@ -15,6 +17,25 @@ class SharedSplitState(State):
     x: Vector
     sum: Vector
     linear: Vector
+
+
+class Solve(eqx.Module):
+    """The smooth part's step, made once: `inverse @ v`, or `v / penalty - up @ (down @ v)`."""
+
+    inverse: Fixed | None
+    down: Fixed | None = None
+    up: Fixed | None = None
+    offset: Fixed | None = None
+    """What is added, so that all coordinates add up to their total."""
+
+    def __call__(self, v: Vector, penalty: Float[Array, "..."]) -> Vector:
+        """The solution for a right-hand side."""
+        if self.inverse is not None:
+            found = product(self.inverse.array, v)
+        else:
+            assert self.down is not None and self.up is not None
+            found = v / penalty - product(self.up.array, product(self.down.array, v))
+        return found if self.offset is None else found + self.offset.array
 
 
 class SharedADMM(Rule):
@@ -27,10 +48,15 @@ class SharedADMM(Rule):
 
     **Arguments:**
 
-    - `hessian`: `H`, which nothing learns.
+    - `hessian`: `H`, which nothing learns; or, of a low rank, a matrix `D` of fewer rows than
+      columns with `H = D'D`, whose two products are then cheaper than one with an inverse.
     - `log_penalty`: the logarithm of the penalty, one for all coordinates or one for each; learned.
     - `relaxation`: how far beyond the smooth part's point to go, between 0.1 and 1.95; learned.
-    - `inverse`: what `prepare` computes, the inverse of `H` plus the penalties.
+    - `total`: for the simplex: what the coordinates add up to. That constraint is then part of the
+      smooth step, the proximal map is the positive part, and the point is scaled to the total.
+    - `single`: whether products are computed in single precision. All else keeps the problem's, so
+      the rounding of a product, of relative size 1e-7, does not add up.
+    - `made`: what `prepare` computes.
 
     ```python
     import jax.numpy as jnp
@@ -43,41 +69,87 @@ class SharedADMM(Rule):
     hessian: Fixed
     log_penalty: Float[Array, ""] | Float[Array, " n"]
     relaxation: Float[Array, ""]
-    inverse: Fixed | None = None
+    total: float | None = eqx.field(static=True, default=None)
+    single: bool = eqx.field(static=True, default=False)
+    made: Solve | None = None
+
+    def __check_init__(self) -> None:
+        """Refuse a total that nothing positive adds up to."""
+        if self.total is not None and not self.total > 0:
+            raise ConfigurationError(f"a simplex needs a positive total, not {self.total}")
 
     @classmethod
     def of(
-        cls, hessian: Float[Array, "n n"], penalty: float, relaxation: float = 1.6
+        cls,
+        hessian: Float[Array, "m n"],
+        penalty: float,
+        relaxation: float = 1.6,
+        total: float | None = None,
     ) -> "SharedADMM":
         """One penalty for all coordinates."""
         kind = hessian.dtype
-        return cls(
-            Fixed(hessian), jnp.asarray(jnp.log(penalty), kind), jnp.asarray(relaxation, kind)
-        )
+        log_penalty = jnp.asarray(jnp.log(penalty), kind)
+        return cls(Fixed(hessian), log_penalty, jnp.asarray(relaxation, kind), total)
 
     def prepare(self) -> "SharedADMM":
-        """With its matrix."""
-        return dataclasses.replace(self, inverse=Fixed(self._inverse()))
+        """With its matrices."""
+        return dataclasses.replace(self, made=self._solve())
 
-    def _inverse(self) -> Float[Array, "n n"]:
-        hessian = self.hessian.array
-        penalties = jnp.broadcast_to(jnp.exp(self.log_penalty), hessian.shape[:1])
-        return jnp.linalg.inv(hessian + jnp.diag(penalties))
+    def _solve(self) -> Solve:
+        array = self.hessian.array
+        rows, size = array.shape
+        penalties = jnp.broadcast_to(jnp.exp(self.log_penalty), (size,))
+        if rows < size and self.total is None:
+            # The Sherman-Morrison-Woodbury formula: a small inverse and two products.
+            scaled = array / penalties
+            small = jnp.linalg.inv(jnp.eye(rows, dtype=array.dtype) + scaled @ array.T)
+            return Solve(None, self._stored(small @ scaled), self._stored(scaled.T))
+        whole = array if rows == size else array.T @ array
+        inverse = jnp.linalg.inv(whole + jnp.diag(penalties))
+        if self.total is None:
+            return Solve(self._stored(inverse))
+        ones = jnp.sum(inverse, axis=1)
+        share = ones / jnp.sum(ones)
+        offset = Fixed(self.total * share)
+        return Solve(self._stored(inverse - jnp.outer(share, ones)), offset=offset)
+
+    def _stored(self, matrix: Float[Array, "m n"]) -> Fixed:
+        return Fixed(matrix.astype(jnp.float32) if self.single else matrix)
+
+    def _bent(self, x: Vector) -> Vector:
+        array = self.hessian.array
+        return array @ x if array.shape[0] == array.shape[1] else array.T @ (array @ x)
+
+    def _near(self, oracle: Oracle, v: Vector, penalty: Float[Array, "..."]) -> Vector:
+        """The other part's step."""
+        return oracle.prox(v, 1 / penalty) if self.total is None else jnp.maximum(v, 0.0)
 
     def init(self, oracle: Oracle, x: Vector) -> SharedSplitState:
         """One gradient tells the linear term, and the multiplier to begin with."""
         gradient, penalty = oracle.smooth_gradient(x), jnp.exp(self.log_penalty)
-        linear = self.hessian.array @ x - gradient
+        linear = self._bent(x) - gradient
+        if self.total is not None:
+            # At a solution all coordinates that are not 0 have this slope.
+            gradient = gradient - jnp.vdot(x, gradient) / self.total
         forward = x - gradient / penalty
-        multiplier = forward - oracle.prox(forward, 1 / penalty)
+        multiplier = forward - self._near(oracle, forward, penalty)
         return SharedSplitState(x, x + multiplier, linear)
 
     def step(self, oracle: Oracle, state: SharedSplitState) -> SharedSplitState:
         """The smooth part, relaxed, then the other one."""
         oracle.spend(gradients=1)
         penalty = jnp.exp(self.log_penalty)
-        inverse = self._inverse() if self.inverse is None else self.inverse.array
-        smooth = inverse @ (state.linear + penalty * (2 * state.x - state.sum))
+        solve = self._solve() if self.made is None else self.made
+        # The point that is shown adds up to the total, the one that iterates does so in the end.
+        x = state.x if self.total is None else jnp.maximum(state.sum, 0.0)
+        smooth = solve(state.linear + penalty * (2 * x - state.sum), penalty)
         relaxation = jnp.clip(self.relaxation, 0.1, 1.95)
-        moved = state.sum + relaxation * (smooth - state.x)
-        return SharedSplitState(oracle.prox(moved, 1 / penalty), moved, state.linear)
+        moved = state.sum + relaxation * (smooth - x)
+        near = self._near(oracle, moved, penalty)
+        if self.total is not None:
+            together = jnp.sum(near)
+            positive = together > 0
+            near = jnp.where(
+                positive, near * (self.total / jnp.where(positive, together, 1.0)), state.x
+            )
+        return SharedSplitState(near, moved, state.linear)
