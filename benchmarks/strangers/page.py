@@ -87,9 +87,9 @@ def latencies(outcome: Outcome) -> list[str]:
         for accuracy, times in found
         if times is not None
     ]
-    return (
-        [f"Single solves of ours, 50th and 99th percentile: {', '.join(words)}."] if words else []
-    )
+    if not words:
+        return []
+    return ["", f"Single solves of ours, 50th and 99th percentile: {', '.join(words)}."]
 
 
 def cell(one: Timed | None) -> str:

@@ -98,15 +98,19 @@ class Solver:
         """Solve a stacked set of instances (`solve_one` takes a single one).
 
         All iterations are made in one compiled program, and the loss is computed once, at the end.
-        A tolerance, a callback or posterior draws need the loss of every iteration, which costs
-        more. Calls with the same number of instances share one compiled program, whatever the
-        iterations, the tolerance and the weights.
+        With a tolerance, instances that are done leave the batch, and those that are left are
+        gathered into batches of 4, 16, 64, ... Calls with the same number of instances share their
+        compiled programs, whatever the iterations, the tolerance and the weights; one for a smaller
+        batch is compiled when it is first needed.
 
         **Arguments:**
 
         - `thetas`: the instances, stacked along their first axis.
         - `iterations`: as many as the certificate is about, unless said otherwise.
-        - `tolerance`: an instance is left alone once its loss is below.
+        - `tolerance`: an instance is left alone once its loss is seen to be below. A rule that
+          knows its loss is looked at after every iteration. Where a look takes an evaluation, it
+          is after each of the first 16, then eight times while the iterations double, and at
+          callbacks and the end.
         - `x0`: other starts, stacked like the instances, in the form that the loss takes.
         - `callback`: called with the iterations made, the losses and the points; True stops.
         - `every`: after how many iterations it is called; by default a tenth of the horizon.
