@@ -7,6 +7,7 @@ compiled.
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -184,7 +185,7 @@ class Crowd:
         if standing is not None:
             # Repetitions are nobody to wait for.
             settled = np.arange(self._size) >= places.size
-            standing = dataclasses.replace(standing, settled=settled)
+            standing = eqx.tree_at(lambda at: at.settled, standing, settled)
         if places.size == self._size == count(whole.thetas):
             return Batch(places, whole._replace(standing=standing))
         mine = _rows(whole, np.resize(places, self._size))
