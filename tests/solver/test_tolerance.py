@@ -210,6 +210,19 @@ def test_drawn_rules_stop_by_themselves():
         np.testing.assert_allclose(found.x[i], wanted.x, atol=1e-10)
 
 
+def test_drawn_rules_are_checked_too():
+    rule = checked()
+    hypers = np.asarray(hyper_of(rule))[None]
+    drawing = solver(CODING, rule, posterior=Posterior(hypers, np.zeros(1)))
+    settings = {"tolerance": TOLERANCE, "iterations": 60}
+    found = drawing.solve(SIGNALS, policy="posterior", key=jax.random.key(0), **settings)
+    wanted = drawing.solve(SIGNALS, **settings)
+    np.testing.assert_array_equal(found.iterations, wanted.iterations)
+    np.testing.assert_allclose(found.x, wanted.x, atol=1e-8)
+    whole = drawing.solve(SIGNALS, policy="posterior", key=jax.random.key(0), iterations=6)
+    np.testing.assert_allclose(whole.loss, drawing.solve(SIGNALS, iterations=6).loss, rtol=1e-8)
+
+
 def test_a_callback_sees_everyone_though_some_have_left():
     seen = {}
     mine = coding(block=32)
