@@ -75,7 +75,21 @@ def details(outcome: Outcome) -> list[str]:
             cell(found.get(us.needed) if us else None) for us in map(ours_of, outcome.contests)
         ]
         rows.append(f"| surestep, bare loop | {' | '.join(cells)} |")
-    return [*rows, "", "In parentheses: one look, by who was too far behind for the rounds."]
+    rows += ["", "In parentheses: one look, by who was too far behind for the rounds."]
+    return rows + latencies(outcome)
+
+
+def latencies(outcome: Outcome) -> list[str]:
+    """How long single solves of ours take, mostly and at worst."""
+    found = [(c.accuracy, us.latency) for c in outcome.contests if (us := ours_of(c)) is not None]
+    words = [
+        f"to {accuracy:.0e} {seconds(times[0])} and {seconds(times[1])}"
+        for accuracy, times in found
+        if times is not None
+    ]
+    if not words:
+        return []
+    return ["", f"Single solves of ours, 50th and 99th percentile: {', '.join(words)}."]
 
 
 def cell(one: Timed | None) -> str:

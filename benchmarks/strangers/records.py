@@ -9,7 +9,7 @@ from surestep.base.errors import RunFolderError
 from surestep.storage.files import write_text
 from surestep.storage.records import from_plain, to_json
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Timed:
     """Seconds for all instances, for each round."""
     first_look: tuple[float, float] | None
     """Both, once, before the rounds; who was far behind then sat out the rounds."""
+    latency: tuple[float, float] | None = None
+    """Of our solver: seconds that 50 % and 99 % of single solves do not exceed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +78,17 @@ def load_table(path: Path) -> Table:
         plain: Any = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from error
-    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+    if not isinstance(plain, dict) or plain.get("schema") not in (1, SCHEMA):
         raise RunFolderError(f"{path} holds no table of this version")
+    if plain["schema"] == 1:
+        _add_latency(plain)
     return from_plain(Table, plain, path.name)
+
+
+def _add_latency(plain: dict[str, Any]) -> None:
+    """Tables of the first schema did not measure it."""
+    plain["schema"] = SCHEMA
+    for outcome in plain.get("outcomes", []):
+        entries = [one for contest in outcome["contests"] for one in contest["timed"]]
+        for one in entries + outcome["bare"]:
+            one["latency"] = None

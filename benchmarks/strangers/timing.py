@@ -1,8 +1,9 @@
 """Times of all solvers, in rounds, alone and in a batch."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from benchmarks.strangers.opponents.loop import Loop, alone, in_turn, together
 from benchmarks.strangers.records import Timed
 
 ROUNDS = 15
+SOLVES = 500
+"""How many single solves the percentiles of their times are taken from, at least."""
 FAR = 5.0
 """Who is so many times slower than the fastest at first sight sits out the rounds."""
 OURS, BARE = "surestep", "surestep, bare loop"
@@ -33,6 +36,8 @@ class Contender:
     """Solve all instances one at a time."""
     at_once: Callable[[], Any] | None
     """Solve them as a batch; None if a batch is the same as one at a time."""
+    singles: Sequence[Callable[[], Any]] = ()
+    """Single solves whose times are looked at one by one."""
 
 
 def of_loop(name: str, loop: Loop, iterations: int, thetas: Any) -> Contender:
@@ -75,16 +80,19 @@ def of_library(library: Library, tolerance: float, thetas: Any) -> Contender:
 
 def of_ours(solver: ss.Solver, iterations: int, thetas: Any) -> Contender:
     """As a user calls it."""
-    instances = separate(thetas)
+    singles = [
+        functools.partial(solver.solve_one, theta, iterations=iterations)
+        for theta in separate(thetas)
+    ]
 
     def one_by_one() -> None:
-        for theta in instances:
-            solver.solve_one(theta, iterations=iterations)
+        for solve in singles:
+            solve()
 
     def at_once() -> None:
         solver.solve(thetas, iterations=iterations)
 
-    return Contender(OURS, "ours", "", iterations, one_by_one, at_once)
+    return Contender(OURS, "ours", "", iterations, one_by_one, at_once, singles)
 
 
 def of_bare(single: Any, many: Any, iterations: int, thetas: Any) -> Contender:
@@ -124,9 +132,25 @@ def in_rounds(
             times[i][1].append(many)
     nothing: tuple[list[float], list[float]] = ([], [])
     return [
-        Timed(one.solver, one.kind, one.chosen, one.needed, *times.get(i, nothing), looks[i])
+        Timed(
+            one.solver,
+            one.kind,
+            one.chosen,
+            one.needed,
+            *times.get(i, nothing),
+            first_look=looks[i],
+            latency=latency(one.singles) if one.singles else None,
+        )
         for i, one in enumerate(entered)
     ]
+
+
+def latency(singles: Sequence[Callable[[], Any]], solves: int = SOLVES) -> tuple[float, float]:
+    """The 50th and the 99th percentile of the seconds of single solves, all instances in turn."""
+    rounds = math.ceil(solves / len(singles))
+    times = [spell(solve, 1).seconds for _ in range(rounds) for solve in singles]
+    middle, high = np.quantile(times, [0.5, 0.99])
+    return float(middle), float(high)
 
 
 def _look(one: Contender, instances: int) -> tuple[float, float]:

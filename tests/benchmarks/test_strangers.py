@@ -151,7 +151,9 @@ def test_opponents_import_nothing_of_surestep():
 
 
 def _table():
-    ours = records.Timed("surestep", "ours", "", 12, [2.0, 4.0, 6.0], [1.0, 1.0, 1.0], (1.0, 1.0))
+    ours = records.Timed(
+        "surestep", "ours", "", 12, [2.0, 4.0, 6.0], [1.0, 1.0, 1.0], (1.0, 1.0), (3.0, 7.0)
+    )
     best = records.Timed("ADMM", "loop", "rho 1", 30, [4.0, 8.0, 12.0], [0.5] * 3, (1.0, 1.0))
     far = records.Timed("GD", "loop", "", 999, [], [], (9.0, 9.0))
     never = records.Timed("HB", "loop", "", None, [], [], None)
@@ -171,6 +173,20 @@ def test_results_are_read_back_and_printed(tmp_path):
     assert "| 1 s (12) | ADMM 500 ms (30) | 2.00 (2.00 to 2.00) |  |" in text
     assert "| GD | 999, (9 s), (9 s) |" in text
     assert "| HB | - |" in text
+    assert "ours, 50th and 99th percentile: to 1e-06 3 s and 7 s." in text
+
+
+def test_tables_from_before_latencies_are_read(tmp_path):
+    path = tmp_path / "results.json"
+    records.save_table(_table(), path)
+    plain = json.loads(path.read_text())
+    plain["schema"] = 1
+    for one in plain["outcomes"][0]["contests"][0]["timed"]:
+        del one["latency"]
+    path.write_text(json.dumps(plain))
+    again = records.load_table(path)
+    assert again.outcomes[0].contests[0].timed[0].latency is None
+    assert "percentile" not in page.page(again)
 
 
 def test_results_of_another_schema_are_refused(tmp_path):
@@ -215,3 +231,6 @@ def test_solvers_are_timed_and_those_far_behind_sit_out():
     assert slow.alone == [] and slow.first_look is not None
     assert slow.first_look[1] == pytest.approx(2 * slow.first_look[0])
     assert min(ours.alone) >= 0.015
+    assert ours.latency is None
+    middle, high = timing.latency([after(0.001)] * 9 + [after(0.02)], solves=40)
+    assert 0.001 <= middle < 0.02 <= high

@@ -6,12 +6,13 @@ import jax
 import numpy as np
 import pytest
 
+from support.reach import reach
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT, TASK, changed
 from support.types import unchecked
 from surestep.evaluate.test_set import _iterations_needed, _timed, evaluate
 from surestep.problem.base import instance
 from surestep.problem.datasets import TestSet
-from surestep.rollout.loop import Status, reach
+from surestep.rollout.loop import Status
 from surestep.rules import Checked, GradientDescent, HeavyBall
 from surestep.train.experiment import Accuracies
 

@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from support.reach import reach
 from support.tiny import (
     CONFIG,
     EXPERIMENT,
@@ -27,7 +28,7 @@ from surestep.report import summary
 from surestep.report.draw import save_figure
 from surestep.report.figures import overview
 from surestep.report.profile import profile
-from surestep.rollout.loop import Status, reach, rollout
+from surestep.rollout.loop import Status, rollout
 from surestep.rules.base import hyper_of, with_hyper
 from surestep.run.learned import Learned
 from surestep.train.experiment import Accuracies

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from support.catalogue import PROBLEMS
+from support.reach import reach
 from surestep.base.keys import named_key
 from surestep.problem.base import Problem, instance
 from surestep.problem.draw import draw
 from surestep.problem.oracle import Oracle
-from surestep.rollout.batched import losses_at, reach_each, rollouts
-from surestep.rollout.loop import Status, advance, begin, reach, rollout
+from surestep.rollout.batched import losses_at, rollouts
+from surestep.rollout.loop import Status, advance, begin, rollout
 from surestep.rules import Coordinatewise, GradientDescent, HeavyBall
 
 REGRESSION = PROBLEMS["regression"].problem
@@ -91,8 +92,6 @@ def test_blocks_do_not_change_the_outcome(block):
         np.testing.assert_allclose(together.losses[i], alone.losses, rtol=1e-10)
     some = losses_at(rule, REGRESSION, thetas, (0, 7, 20), block)
     np.testing.assert_allclose(some, together.losses[:, jnp.array([0, 7, 20])], rtol=1e-12)
-    reached = reach_each(rule, REGRESSION, thetas, jnp.full(5, -1.0), 20, block)
-    np.testing.assert_allclose(reached.loss, together.losses[:, -1], rtol=1e-10)
 
 
 def test_every_status_has_a_message():

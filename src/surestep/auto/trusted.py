@@ -195,14 +195,12 @@ class _Solver:
         return instance(self.thetas, jnp.minimum(jnp.arange(first, first + self.batch), size - 1))
 
     def _begin(self, thetas: Theta) -> Underway:
-        return begin_each(self.rule, self.problem, thetas, None, None, self.batch)
+        return begin_each(self.rule, self.problem, thetas, self.batch)
 
     def _continue(self, thetas: Theta, underway: Underway, more: int) -> Underway:
         # The number is an array, so that another one compiles nothing.
         piece = jnp.asarray(more, jnp.int32)
-        moved = continue_each(
-            self.rule, self.problem, thetas, underway, piece, None, None, self.batch
-        )
+        moved = continue_each(self.rule, self.problem, thetas, underway, piece, self.batch)
         return jax.block_until_ready(moved)
 
 

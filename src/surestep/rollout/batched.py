@@ -3,21 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from surestep.problem import Point, Problem, Theta, Vector
-from surestep.rollout.loop import (
-    Measure,
-    Reached,
-    Rollout,
-    Underway,
-    begin,
-    proceed,
-    reach,
-    rollout,
-)
-from surestep.rules.base import Rule, with_hyper
+from surestep.problem import Problem, Theta
+from surestep.rollout.loop import Measure, Rollout, Underway, begin, proceed, rollout
+from surestep.rules.base import Rule
 
 BLOCK = 256
 """How many instances are a batch where nobody has measured."""
@@ -56,53 +46,12 @@ def losses_at(
 
 
 @eqx.filter_jit
-def reach_each(
-    rule: Rule,
-    problem: Problem,
-    thetas: Theta,
-    targets: Float[Array, " instance"],
-    limit: int,
-    block: int,
-) -> Reached:
-    """Iterate on every instance until its loss is below its target, in batches of `block`."""
+def begin_each(rule: Rule, problem: Problem, thetas: Theta, block: int) -> Underway:
+    """Begin on every instance of a stacked set, at the problem's start."""
     rule = rule.prepare()
     return jax.lax.map(
-        lambda pair: reach(rule, problem, pair[0], pair[1], limit),
-        (thetas, targets),
-        batch_size=block,
+        lambda theta: Underway.started(begin(rule, problem, theta)), thetas, batch_size=block
     )
-
-
-class Draws(eqx.Module):
-    """Several hypers for one rule, and which of them each instance gets."""
-
-    hypers: Float[Array, "sample d"]
-    chosen: Int[Array, " instance"]
-
-    def rule(self, rule: Rule, chosen: Int[Array, ""]) -> Rule:
-        """The rule with a chosen hyper."""
-        return with_hyper(rule, self.hypers[chosen])
-
-
-@eqx.filter_jit
-def begin_each(
-    rule: Rule,
-    problem: Problem,
-    thetas: Theta,
-    starts: Point | None,
-    draws: Draws | None,
-    block: int,
-) -> Underway:
-    """Begin on every instance of a stacked set, at the problem's start or at given points."""
-
-    def one(given: tuple[Theta, Point | None, Array | None]) -> Underway:
-        theta, start, chosen = given
-        mine = rule if draws is None or chosen is None else draws.rule(rule, chosen)
-        x = None if start is None else ravel_pytree(start)[0]
-        return Underway.started(begin(mine.prepare(), problem, theta, x=x))
-
-    chosen = None if draws is None else draws.chosen
-    return jax.lax.map(one, (thetas, starts, chosen), batch_size=block)
 
 
 @eqx.filter_jit
@@ -112,31 +61,16 @@ def continue_each(
     thetas: Theta,
     underway: Underway,
     more: Int[Array, ""],
-    targets: Float[Array, " instance"] | None,
-    draws: Draws | None,
     block: int,
 ) -> Underway:
-    """So many iterations more on every instance, fewer where the loss falls below its target.
+    """So many iterations more on every instance.
 
     The number is an array, so another one compiles nothing.
     """
-    shared = rule.prepare()
+    rule = rule.prepare()
 
-    def one(given: tuple[Theta, Underway, Array | None, Array | None]) -> Underway:
-        theta, first, target, chosen = given
-        mine = shared if draws is None or chosen is None else draws.rule(rule, chosen).prepare()
-        return proceed(mine, problem, theta, first, more, target)
+    def one(given: tuple[Theta, Underway]) -> Underway:
+        theta, first = given
+        return proceed(rule, problem, theta, first, more)
 
-    chosen = None if draws is None else draws.chosen
-    return jax.lax.map(one, (thetas, underway, targets, chosen), batch_size=block)
-
-
-@eqx.filter_jit
-def points_of(problem: Problem, thetas: Theta, underway: Underway) -> tuple[Point, Array]:
-    """Where rollouts stand, in the form that the problem's loss takes, and their losses."""
-
-    def one(theta: Theta, x: Vector) -> Point:
-        return ravel_pytree(problem.start(theta))[1](x)
-
-    progress = underway.progress
-    return jax.vmap(one)(thetas, progress.state.x), progress.loss
+    return jax.lax.map(one, (thetas, underway), batch_size=block)

@@ -248,59 +248,15 @@ class Underway(eqx.Module):
 
 
 def proceed(
-    rule: Rule,
-    problem: Problem,
-    theta: Theta,
-    first: Underway,
-    most: int | Int[Array, ""],
-    target: float | Scalar | None,
+    rule: Rule, problem: Problem, theta: Theta, first: Underway, more: int | Int[Array, ""]
 ) -> Underway:
-    """So many iterations more on one instance, fewer where the loss falls below the target."""
+    """So many iterations more on one instance."""
 
-    def step(now: Underway) -> Underway:
+    def step(_: Array, now: Underway) -> Underway:
         moved = advance(rule, problem, theta, now.progress)
         return Underway(moved, now.iterations + ~now.progress.diverged)
 
-    if target is None:
-        # All instances of a batch go on equally long: no state has to be held back.
-        return jax.lax.fori_loop(0, most, lambda _, now: step(now), first)
-
-    def unfinished(carry: tuple[Underway, Array]) -> Array:
-        now, left = carry
-        return (now.progress.loss >= target) & ~now.progress.diverged & (left > 0)
-
-    return jax.lax.while_loop(
-        unfinished,
-        lambda carry: (step(carry[0]), carry[1] - 1),
-        (first, jnp.asarray(most, jnp.int32)),
-    )[0]
-
-
-class Reached(eqx.Module):
-    """What it took to bring the loss down to a target, without the rule's memory."""
-
-    iterations: Int[Array, ""]
-    gradients: Int[Array, ""]
-    loss: Scalar
-    x: Vector
-    status: Int[Array, ""]
-
-
-def reach(rule: Rule, problem: Problem, theta: Theta, target: float | Array, limit: int) -> Reached:
-    """Iterate on one instance until the loss is below a target, at most `limit` times."""
-    rule = rule.prepare()
-    end = proceed(
-        rule, problem, theta, Underway.started(begin(rule, problem, theta)), limit, target
-    )
-    progress = end.progress
-    ended = jnp.where(progress.loss < target, Status.REACHED, Status.LIMIT)
-    return Reached(
-        iterations=end.iterations,
-        gradients=progress.evaluations.gradients,
-        loss=progress.loss,
-        x=progress.state.x,
-        status=jnp.where(progress.diverged, Status.DIVERGED, ended),
-    )
+    return jax.lax.fori_loop(0, more, step, first)
 
 
 class Ended(eqx.Module):

@@ -57,7 +57,7 @@ class Program:
             return Solved(points, loss, made, gradients)
         found = Solved(points, loss, made, gradients)
         if not passed.all():
-            found = self._helped(thetas, found, np.flatnonzero(~passed))
+            found = self.helped(thetas, found, np.flatnonzero(~passed))
         if steps > checked.at:
             tail = _tail(self.rest, self.block)
             late = np.asarray(steps - checked.at, np.int32)
@@ -70,9 +70,9 @@ class Program:
         found = self.solve(thetas, 1, None)
         if isinstance(self.rule, Checked):
             for number in {1, min(2, found.loss.size)}:
-                self._helped(thetas, found, np.arange(number))
+                self.helped(thetas, found, np.arange(number))
 
-    def _helped(self, thetas: Theta, found: Solved, failed: np.ndarray) -> Solved:
+    def helped(self, thetas: Theta, found: Solved, failed: np.ndarray) -> Solved:
         """Those that failed the check are gathered, and go on with the fallback, a few at a time.
 
         So few that the slow ones hold up no others, and filled up, so that two programs serve for
@@ -84,7 +84,7 @@ class Program:
             places = np.resize(failed[first : first + size], size)
 
             def gathered(leaf: Any, at: np.ndarray = places) -> Any:
-                return leaf[at]
+                return np.asarray(leaf)[at]
 
             helped.append(
                 _help(self.rest)(
@@ -120,7 +120,8 @@ def split(tree: Any) -> tuple[list[Any], tuple[Any, tuple[Any, ...]]]:
     return arrays, (structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
 
 
-def _joined(rest: Any, arrays: list[Any]) -> Any:
+def joined(rest: Any, arrays: list[Any]) -> Any:
+    """What `split` took apart."""
     structure, static = rest
     leaves = [s if a is None else a for a, s in zip(arrays, static, strict=True)]
     return jax.tree.unflatten(structure, leaves)
@@ -130,7 +131,7 @@ def _joined(rest: Any, arrays: list[Any]) -> Any:
 def _run(rest: Any, block: int) -> Callable[..., Any]:
     @jax.jit
     def run(arrays: list[Any], thetas: Theta, number: Array, starts: Point | None) -> Any:
-        rule, problem = _joined(rest, arrays)
+        rule, problem = joined(rest, arrays)
 
         def one(theta: Theta, start: Point | None) -> Any:
             x = None if start is None else ravel_pytree(start)[0]
@@ -151,7 +152,7 @@ def _tail(rest: Any, block: int) -> Callable[..., Any]:
 
     @jax.jit
     def tail(arrays: list[Any], thetas: Theta, number: Array, points: Point) -> Any:
-        rule, problem = _joined(rest, arrays)
+        rule, problem = joined(rest, arrays)
 
         def one(theta: Theta, point: Point) -> Any:
             x = ravel_pytree(point)[0]
@@ -167,7 +168,7 @@ def _tail(rest: Any, block: int) -> Callable[..., Any]:
 def _help(rest: Any) -> Callable[..., Any]:
     @jax.jit
     def help_them(arrays: list[Any], thetas: Theta, points: Point) -> Any:
-        rule, problem = _joined(rest, arrays)
+        rule, problem = joined(rest, arrays)
 
         def one(theta: Theta, point: Point) -> Any:
             oracle = Oracle(problem, theta)

@@ -1,18 +1,18 @@
-"""One call of a solver: its rollouts, chunk by chunk, and how they ended."""
+"""One call of a solver that looks on the way, from pause to pause, and how instances ended."""
 
-import dataclasses
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Int
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem import Point, Problem, Theta
-from surestep.rollout.batched import Draws, begin_each, continue_each, points_of
-from surestep.rollout.loop import Status, Underway
-from surestep.rollout.program import Solved
+from surestep.problem import Point, Problem, count
+from surestep.rollout.crowd import Crowd, Setting, Table
+from surestep.rollout.loop import Status
+from surestep.rollout.program import Program, Solved, split
+from surestep.rollout.watched import Given
+from surestep.rules import Checked
 from surestep.rules.base import Rule
 
 Callback = Callable[[int, np.ndarray, Point], bool | None]
@@ -36,55 +36,95 @@ def checked_steps(
     return steps
 
 
-@dataclasses.dataclass(frozen=True)
 class Call:
-    """What stays the same from chunk to chunk."""
+    """Instances under way, as far as somebody wants to look."""
 
-    rule: Rule
-    problem: Problem
-    thetas: Theta
-    targets: Float[Array, " instance"] | None
-    """Losses below which instances are left alone."""
-    draws: Draws | None
-    block: int
+    def __init__(
+        self,
+        program: Program,
+        rule: Rule,
+        problem: Problem,
+        given: Given,
+        target: float | None,
+    ) -> None:
+        """Instances with their starts and hypers, and the loss below which they are left alone."""
+        self._program = program
+        self._checked = rule if isinstance(rule, Checked) else None
+        arrays, rest = program.arrays, program.rest
+        if given.hypers is not None:
+            # Drawn rules are prepared by themselves.
+            arrays, rest = split((rule, problem))
+        self._setting = Setting(arrays, rest, target, program.block)
+        self._given = given
+        everyone = np.arange(count(given.thetas))
+        part = "whole" if self._checked is None else "before"
+        self._crowd = Crowd(self._setting, part, given, everyone)
+        self._late: tuple[np.ndarray, Crowd] | None = None
+        """Who goes on after the check, with the fallback."""
 
     def go(
-        self, starts: Point | None, steps: int, callback: Callback | None, every: int
+        self, steps: int, callback: Callback | None, every: int
     ) -> tuple[np.ndarray, Solved, bool]:
-        """The losses at the start, where the rollouts end, and whether the callback stopped."""
-        now = begin_each(self.rule, self.problem, self.thetas, starts, self.draws, self.block)
-        first = np.asarray(now.progress.loss)
-        last, stopped = self._followed(now, steps, callback, every)
-        x, losses = jax.tree.map(np.asarray, points_of(self.problem, self.thetas, last))
-        gradients = np.asarray(last.progress.evaluations.gradients)
-        return first, Solved(x, losses, np.asarray(last.iterations), gradients), stopped
+        """The losses at the start, where the instances end, and whether the callback stopped."""
+        made, stopped = (steps, False) if callback is None else (0, False)
+        table = self._until(made)
+        while callback is not None:
+            points = jax.tree.map(np.copy, table.x)
+            stopped = bool(callback(made, np.copy(table.loss), points)) and made < steps
+            if stopped or made == steps:
+                break
+            made = min(made + every, steps)
+            table = self._until(made)
+        ended = Solved(table.x, table.loss, table.iterations, table.gradients)
+        return self.first(), ended, stopped
 
-    def _followed(
-        self, now: Underway, steps: int, callback: Callback | None, every: int
-    ) -> tuple[Underway, bool]:
-        if callback is None:
-            return self._more(now, steps), False
-        made = 0
-        while True:
-            x, losses = points_of(self.problem, self.thetas, now)
-            asked = callback(made, np.asarray(losses), jax.tree.map(np.asarray, x))
-            if asked or made == steps:
-                return now, bool(asked) and made < steps
-            chunk = min(every, steps - made)
-            now, made = self._more(now, chunk), made + chunk
+    def first(self) -> np.ndarray:
+        """The losses at the start."""
+        if self._crowd.first is None:
+            self._crowd.until(0)
+        assert self._crowd.first is not None
+        return self._crowd.first
 
-    def _more(self, now: Underway, steps: int) -> Underway:
-        number = jnp.asarray(steps, jnp.int32)
-        return continue_each(
-            self.rule,
-            self.problem,
-            self.thetas,
-            now,
-            number,
-            self.targets,
-            self.draws,
-            self.block,
+    def _until(self, bound: int) -> Table:
+        """Make so many iterations in all; a rule with a check is checked on the way."""
+        if self._checked is None:
+            return self._crowd.until(bound)
+        at = self._checked.at
+        table = self._crowd.until(min(bound, at - 1))
+        if bound < at:
+            return table
+        if self._late is None:
+            self._late = self._check(table, at)
+        places, late = self._late
+        if bound == at or not places.size:
+            return table
+        later = late.until(bound).rows(places)
+        now, before = table.copy(), table.rows(places)
+        now.put(
+            places,
+            later._replace(
+                # Those that were helped have made more than the clock says.
+                iterations=later.iterations + before.iterations - at,
+                gradients=later.gradients + before.gradients,
+            ),
         )
+        return now
+
+    def _check(self, table: Table, at: int) -> tuple[np.ndarray, Crowd]:
+        """The check on all who are left, and help; who goes on with the fallback, from there."""
+        target = self._setting.target
+        if self._crowd.batches:
+            places, shown, passed = self._crowd.check()
+            table.put(places, shown)
+            found = Solved(table.x, table.loss, table.iterations, table.gradients)
+            if not passed.all():
+                found = self._program.helped(self._given.thetas, found, places[~passed])
+            table.x, table.loss, table.iterations, table.gradients = found
+            if target is not None:
+                table.settled[places] = table.loss[places] < target
+        going_on = np.flatnonzero(~table.settled)
+        given = Given(self._given.thetas, None, table.x, None)
+        return going_on, Crowd(self._setting, "after", given, going_on, at)
 
 
 def statuses(

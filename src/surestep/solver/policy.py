@@ -1,12 +1,11 @@
 """Which rule solves: the deployed one, or rules that are drawn from the posterior."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
-import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from surestep.base.errors import ConfigurationError
-from surestep.rollout.batched import Draws
 from surestep.rules.base import Rule, hyper_of
 from surestep.solver.posterior import Posterior
 
@@ -32,9 +31,17 @@ def checked_policy(
     return "posterior" if policy == "posterior" else "deployed"
 
 
+class Draws(NamedTuple):
+    """What was drawn for each instance."""
+
+    hypers: Float[np.ndarray, "instance d"]
+    chosen: Int[np.ndarray, " instance"]
+    """The number of the posterior's sample."""
+
+
 def drawn(rule: Rule, posterior: Posterior | None, key: Array | None, number: int) -> Draws | None:
     """A draw from the posterior for each instance; none for the deployed rule, which has no key."""
     if key is None or posterior is None:
         return None
-    hypers = jnp.asarray(posterior.hypers.astype(hyper_of(rule).dtype))
-    return Draws(hypers, posterior.draw(key, number))
+    chosen = np.asarray(posterior.draw(key, number))
+    return Draws(posterior.hypers.astype(hyper_of(rule).dtype)[chosen], chosen)

@@ -57,8 +57,8 @@ class Solution:
     """
 
     x: Point
-    """The last points, in the form that the problem's loss takes. Where a rollout diverged: the
-    start, or with a tolerance, a callback or posterior draws the last point before."""
+    """The last points, in the form that the problem's loss takes; where a rollout diverged, the
+    problem's start."""
     loss: Entries
     """The losses there; infinity where a rollout diverged."""
     iterations: Entries

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -25,15 +24,16 @@ from surestep.problem import (
     working_precision,
 )
 from surestep.problem.draw import draw
-from surestep.rollout.batched import BLOCK, begin_each
+from surestep.rollout.batched import BLOCK
 from surestep.rollout.program import Program
+from surestep.rollout.watched import Given
 from surestep.rules.base import Rule, require_fit
 from surestep.solver.call import Call, Callback, checked_steps, statuses
 from surestep.solver.coverage import Guarantee, feed
 from surestep.solver.export import export_solver
 from surestep.solver.file import Stored, read_solver, write_solver
 from surestep.solver.monitor import Monitor
-from surestep.solver.policy import Policy, checked_policy, drawn
+from surestep.solver.policy import Draws, Policy, checked_policy, drawn
 from surestep.solver.posterior import Posterior
 from surestep.solver.signature import PROBES
 from surestep.solver.solution import Coverage, Solution
@@ -98,15 +98,19 @@ class Solver:
         """Solve a stacked set of instances (`solve_one` takes a single one).
 
         All iterations are made in one compiled program, and the loss is computed once, at the end.
-        A tolerance, a callback or posterior draws need the loss of every iteration, which costs
-        more. Calls with the same number of instances share one compiled program, whatever the
-        iterations, the tolerance and the weights.
+        With a tolerance, instances that are done leave the batch, and those that are left are
+        gathered into batches of 4, 16, 64, ... Calls with the same number of instances share their
+        compiled programs, whatever the iterations, the tolerance and the weights; one for a smaller
+        batch is compiled when it is first needed.
 
         **Arguments:**
 
         - `thetas`: the instances, stacked along their first axis.
         - `iterations`: as many as the certificate is about, unless said otherwise.
-        - `tolerance`: an instance is left alone once its loss is below.
+        - `tolerance`: an instance is left alone once its loss is seen to be below. A rule that
+          knows its loss is looked at after every iteration. Where a look takes an evaluation, it
+          is after each of the first 16, then eight times while the iterations double, and at
+          callbacks and the end.
         - `x0`: other starts, stacked like the instances, in the form that the loss takes.
         - `callback`: called with the iterations made, the losses and the points; True stops.
         - `every`: after how many iterations it is called; by default a tenth of the horizon.
@@ -144,10 +148,9 @@ class Solver:
                 if draws is None and tolerance is None and callback is None:
                     ended = self._program.solve(given.thetas, steps, starts)
                 else:
-                    targets = None if tolerance is None else jnp.full(given.size, tolerance, float)
-                    call = Call(self.rule, self.problem, given.thetas, targets, draws, self.block)
                     pause = every or max(1, self.horizon // 10)
-                    first, ended, stopped = call.go(starts, steps, callback, pause)
+                    call = self._call(given.thetas, starts, draws, tolerance)
+                    first, ended, stopped = call.go(steps, callback, pause)
             except (TypeError, ValueError) as error:
                 if not given.reshaped:
                     raise
@@ -169,7 +172,7 @@ class Solver:
                 gradients=ended.gradients,
                 status=statuses(loss, tolerance, stopped),
                 covered=covered,
-                sample=None if draws is None else np.asarray(draws.chosen),
+                sample=None if draws is None else draws.chosen,
                 monitor=fed,
                 monitor_note=note,
                 starts=functools.partial(self._start_losses, given.thetas, starts, first),
@@ -181,8 +184,13 @@ class Solver:
         if known is not None:
             return known
         with working_precision(self.problem):
-            first = begin_each(self.rule, self.problem, thetas, starts, None, self.block)
-            return np.asarray(first.progress.loss)
+            return self._call(thetas, starts, None, None).first()
+
+    def _call(
+        self, thetas: Theta, starts: Point | None, draws: Draws | None, tolerance: float | None
+    ) -> Call:
+        given = Given(thetas, None if draws is None else draws.hypers, starts, None)
+        return Call(self._program, self.rule, self.problem, given, tolerance)
 
     def solve_one(
         self,
