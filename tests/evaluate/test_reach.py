@@ -1,5 +1,7 @@
 """Iterations to an accuracy: how long is looked for them, and that they are those of `reach`."""
 
+import math
+import time
 from typing import Any, NamedTuple
 
 import jax
@@ -37,10 +39,25 @@ class Scripted:
         return Losses(np.where(steps >= self.solved_at, 0.5, np.where(steps < 3, np.inf, 2.0)))
 
 
+class Slow(Scripted):
+    def solve(self, thetas, steps, x):
+        time.sleep(1e-3 * steps)
+        return super().solve(thetas, steps, x)
+
+
+@unchecked()
+def test_who_takes_too_long_is_not_waited_for():
+    program: Any = Slow([40, 300])
+    number, took = _iterations_needed(program, FEW, np.ones((1, 2)), 10_000, 0.05)
+    assert number == 64 and took > 0.05
+    assert _iterations_needed(program, FEW, np.ones((1, 2)), 10_000, 10.0)[0] == 512
+
+
 def needed(solved_at, limit=10_000, targets=None):
     program: Any = Scripted(solved_at)
     targets = np.ones((1, len(program.solved_at))) if targets is None else targets
-    return _iterations_needed(program, FEW, targets, limit), program.asked
+    number, _ = _iterations_needed(program, FEW, targets, limit, math.inf)
+    return number, program.asked[1:]
 
 
 @unchecked()  # with a program of the test's own

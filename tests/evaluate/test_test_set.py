@@ -22,7 +22,7 @@ from support.tiny import (
 from surestep.base.errors import ConfigurationError
 from surestep.certify.gather import certify
 from surestep.certify.statements import make_certificate
-from surestep.evaluate.test_set import evaluate
+from surestep.evaluate.test_set import _ALONE, evaluate
 from surestep.problem.base import instance
 from surestep.report import summary
 from surestep.report.draw import save_figure
@@ -45,7 +45,10 @@ def test_axes():
     assert FOUND.losses.shape == (3, 64, 2 * CONFIG.horizon + 1)
     assert FOUND.seconds.shape == FOUND.reach_iterations.shape == (3, 2, 64)
     assert FOUND.seconds_batch.shape == (3, 2)
-    assert np.all(FOUND.seconds > 0)
+    # A few are timed one by one, the same for all; the rest as a batch.
+    assert FOUND.alone == _ALONE == 20
+    assert np.all(FOUND.seconds[:, :, :20] > 0) and np.all(np.isnan(FOUND.seconds[:, :, 20:]))
+    assert np.all(FOUND.seconds_batch > 0)
 
 
 def test_all_start_at_the_same_point_of_the_same_instances():
@@ -154,12 +157,15 @@ def test_external_solvers_are_timed_and_their_losses_are_measured():
     )
     assert found.external == ["exact", "idle", "worse"]
     assert found.external_losses.shape == found.external_seconds.shape == (3, 2, 64)
-    assert np.all(found.external_losses[0] < 1e-12)
-    np.testing.assert_allclose(found.external_losses[1], np.stack([start, start]))
-    np.testing.assert_array_equal(found.external_missed(), [(0, 0), (0, 0), (64, 64)])
-    assert np.all(found.external_seconds[0] > 0.002)
-    # Each instance once for each accuracy, after one call to warm up.
-    wanted = [(s + accuracy, accuracy) for accuracy in (1e2, 1e-3) for s in start]
+    few = start[:20]
+    assert np.all(np.isnan(found.external_losses[:, :, 20:]))
+    assert np.all(found.external_losses[0, :, :20] < 1e-12)
+    np.testing.assert_allclose(found.external_losses[1, :, :20], np.stack([few, few]))
+    np.testing.assert_array_equal(found.external_missed(), [(0, 0), (0, 0), (20, 20)])
+    np.testing.assert_array_equal(found.missed_share()[1:], [(0, 0), (0, 0), (1, 1)])
+    assert np.all(found.external_seconds[0, :, :20] > 0.002)
+    # Each of the first instances once for each accuracy, after one call to warm up.
+    wanted = [(s + accuracy, accuracy) for accuracy in (1e2, 1e-3) for s in few]
     np.testing.assert_allclose(asked[1:], wanted)
     assert FOUND.external == [] and FOUND.external_losses.shape == (0, 2, 64)
 
@@ -183,7 +189,7 @@ def test_the_figure_shows_all_instances_and_the_bound(learned):
     mean = next(line for line in losses.lines if line.label == "heavy ball, mean")
     assert mean.y == pytest.approx(FOUND.losses[1].mean(axis=0).tolist())
     total = next(line for line in times.lines if line.label.startswith("learned, 100"))
-    assert total.y[-1] == pytest.approx(FOUND.seconds[0, 0].sum())
+    assert total.y[-1] == pytest.approx(FOUND.seconds[0, 0, : FOUND.alone].sum())
     assert [sum(bars.heights) for bars in histogram.bars] == [64, 64]
     assert any(mark.x == learned.certified.bound for mark in histogram.marks)
     density = success.lines[0]

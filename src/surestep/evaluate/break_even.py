@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from surestep.evaluate.test_set import Evaluated
 from surestep.storage.records import from_plain
@@ -49,8 +49,9 @@ def training_seconds(status: Mapping[str, Any]) -> float:
 def break_even(evaluation: Evaluated, seconds: float) -> list[BreakEven]:
     """For every accuracy, after how many solves so many seconds of training have paid off."""
     names = [*evaluation.solvers, *evaluation.external]
-    times = np.concatenate([evaluation.seconds, evaluation.external_seconds]).mean(axis=2)
-    missed = np.concatenate([evaluation.missed(), evaluation.external_missed()])
+    times = evaluation.mean_seconds()
+    # Other libraries solve fewer instances: shares of misses compare, numbers would not.
+    missed = evaluation.reach_status.shape[2] * evaluation.missed_share()
     return [
         _break_even(accuracy, names, times[:, a], missed[:, a], seconds)
         for a, accuracy in enumerate(evaluation.accuracies)
@@ -61,14 +62,14 @@ def _break_even(
     accuracy: float,
     names: list[str],
     times: Float[np.ndarray, " solver"],
-    missed: Int[np.ndarray, " solver"],
+    missed: Float[np.ndarray, " solver"],
     seconds: float,
 ) -> BreakEven:
     if len(names) == 1:
         return BreakEven(accuracy, "", float(times[0]), math.nan, 0, math.inf)
     # The fewest misses first: a solver that gives up early is not a fast one.
     best = min(range(1, len(names)), key=lambda s: (missed[s], times[s]))
-    behind = max(0, int(missed[0] - missed[best]))
+    behind = max(0, math.ceil(missed[0] - missed[best]))
     saved = float(times[best] - times[0])
     solves = seconds / saved if saved > 0 and not behind else math.inf
     return BreakEven(accuracy, names[best], float(times[0]), float(times[best]), behind, solves)

@@ -7,6 +7,7 @@ measured with the problem's own loss.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping
 
@@ -27,6 +28,9 @@ from surestep.storage.run_folder import axes
 from surestep.train import Accuracies, External, SuccessEstimate, Task
 
 LEARNED = "learned"
+_ALONE, _FEWEST = 20, 3  # instances that are timed one by one, and how many at least
+_LONG = 1.0  # seconds that timing one by one may take, for each solver and accuracy
+_HOPELESS, _PATIENCE = 10, 2.0  # an opponent may take so many times as long, and so many seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Evaluated:
     reach_gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
     reach_status: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
     seconds: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
+    """Of a solve alone; not a number on instances that only the batch was timed on."""
     seconds_batch: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy"))
     solvers: list[str]
     accuracies: list[float]
@@ -84,7 +89,7 @@ class Evaluated:
     """What the measures are."""
     success: SuccessEstimate
     external_losses: np.ndarray = dataclasses.field(metadata=axes("external", "accuracy", "timed"))
-    """The losses that solvers of other libraries ended with."""
+    """The losses that solvers of other libraries ended with; they solved the first ones alone."""
     external_seconds: np.ndarray = dataclasses.field(metadata=axes("external", "accuracy", "timed"))
     external: list[str]
     """Who they are."""
@@ -113,7 +118,27 @@ class Evaluated:
     def external_missed(self) -> Int[np.ndarray, "external accuracy"]:
         """On how many instances an external solver's loss did not get below the target."""
         targets = self.targets[:, : self.external_losses.shape[2]]
-        return np.sum(~(self.external_losses < targets), axis=2)
+        tried = np.isfinite(self.external_seconds)
+        return np.sum(tried & ~(self.external_losses < targets), axis=2)
+
+    def missed_share(self) -> Float[np.ndarray, "solver accuracy"]:
+        """The share of instances that were not solved, of all solvers and then of other libraries'.
+
+        Other libraries solve fewer instances.
+        """
+        tried = np.maximum(np.sum(np.isfinite(self.external_seconds), axis=2), 1)
+        shares = self.missed() / self.reach_status.shape[2], self.external_missed() / tried
+        return np.concatenate(shares)
+
+    def mean_seconds(self) -> Float[np.ndarray, "solver accuracy"]:
+        """The mean time of a solve alone, of all solvers and then of those of other libraries."""
+        return np.nanmean(np.concatenate([self.seconds, self.external_seconds]), axis=2)
+
+    @property
+    def alone(self) -> int:
+        """How many instances everybody was timed on one by one: the first ones."""
+        every = np.concatenate([self.seconds, self.external_seconds])
+        return int(np.sum(np.all(np.isfinite(every), axis=(0, 1))))
 
 
 def evaluate(
@@ -137,7 +162,7 @@ def evaluate(
     targets = accuracies.targets(references)
     few = _first(data, settings.timed)
     per_solver: list[dict[str, np.ndarray]] = []
-    steps = 3 * len(solvers) + len(external)
+    steps, patience = 3 * len(solvers) + len(external), math.inf
     with working_precision(task.problem), report.stage("evaluate", steps, "runs") as bar:
         for name, solver in solvers.items():
             shown = rollouts(
@@ -150,9 +175,11 @@ def evaluate(
             )
             bar.advance(1, name)
             program = Program.of(solver, task.problem, few.size)
-            reached_few = _brought(
-                solver, task, program, few, shown, targets[:, : few.size], settings.limit
+            reached_few, took = _brought(
+                solver, task, program, few, shown, targets[:, : few.size], settings.limit, patience
             )
+            # The learned rule comes first. Who is so far behind is not waited for.
+            patience = min(patience, max(_PATIENCE, _HOPELESS * took))
             bar.advance(1, f"{name} to {accuracies.values[-1]:g}")
             watched = [np.asarray(one, np.float64) for one in shown.measures]
             per_solver.append(
@@ -204,9 +231,13 @@ def _brought(
     shown: Rollout,
     targets: Float[np.ndarray, "accuracy instance"],
     limit: int,
-) -> dict[str, np.ndarray]:
-    """How many iterations every instance takes to its targets, and how many gradients."""
-    longest = _iterations_needed(program, data, targets, limit)
+    patience: float,
+) -> tuple[dict[str, np.ndarray], float]:
+    """How many iterations every instance takes to its targets, and how many gradients.
+
+    Also the seconds that as many iterations as all of them take together.
+    """
+    longest, took = _iterations_needed(program, data, targets, limit, patience)
     if longest >= shown.losses.shape[1]:
         shown = rollouts(rule, task.problem, data.thetas, longest, task.block)
     losses = np.asarray(shown.losses, np.float64)[: data.size]
@@ -216,32 +247,41 @@ def _brought(
     needed = np.where(solved, below.argmax(axis=2), losses.shape[1] - 1)
     failed = np.where(np.isfinite(losses[:, -1]), Status.LIMIT, Status.DIVERGED)
     rows = np.arange(data.size)
-    return {
+    brought = {
         "reach_iterations": needed,
         "reach_gradients": gradients[rows, needed],
         "reach_status": np.where(solved, Status.REACHED, failed),
     }
+    return brought, took
 
 
 def _iterations_needed(
-    program: Program, data: TestSet, targets: Float[np.ndarray, "accuracy instance"], limit: int
-) -> int:
-    """About how many iterations all instances need to all targets, at most the limit.
+    program: Program,
+    data: TestSet,
+    targets: Float[np.ndarray, "accuracy instance"],
+    limit: int,
+    patience: float,
+) -> tuple[int, float]:
+    """About how many iterations all instances need to all targets, at most the limit; their time.
 
     A solver is given up once no instance has halved its distance to a target while iterations were
-    doubled, three times in a row: at that pace no limit would be enough.
+    doubled, three times in a row: at that pace no limit would be enough. Or once a call has taken
+    longer than the patience lasts.
     """
-    number, stuck, before = 1, 0, np.full(targets.shape, np.inf)
+    number, stuck, before, took = 1, 0, np.full(targets.shape, np.inf), 0.0
+    program.solve(data.thetas, 1, None)  # compiles
     while number < limit:
+        began = time.perf_counter()
         losses = program.solve(data.thetas, number, None).loss
+        took = time.perf_counter() - began
         left = np.where(losses < targets, 0.0, losses - targets)
-        if not left.any():
-            return number
+        if not left.any() or took > patience:
+            return number, took
         stuck = 0 if np.any((left <= before / 2) & (before > 0) & np.isfinite(left)) else stuck + 1
         if number > 100 and stuck >= 3:
-            return number
+            return number, took
         number, before = min(2 * number, limit), np.minimum(before, left)
-    return limit
+    return limit, took
 
 
 def _timed(
@@ -249,17 +289,20 @@ def _timed(
 ) -> dict[str, np.ndarray]:
     """How long so many iterations take, unwatched.
 
-    First one by one, each instance with as many iterations as it needs; then all as one batch,
-    with as many as nine of ten of them need.
+    First one by one, a few instances, each with as many iterations as it needs; then all as one
+    batch, with as many as nine of ten of them need.
     """
-    seconds, together = np.zeros(needed.shape), np.zeros(len(needed))
-    single = [instance(data.thetas, slice(i, i + 1)) for i in range(data.size)]
+    seconds, together = np.full(needed.shape, np.nan), np.zeros(len(needed))
+    few = min(data.size, _ALONE)
+    single = [instance(data.thetas, slice(i, i + 1)) for i in range(few)]
     program.warm(single[0])
     program.warm(data.thetas)
     most = np.quantile(needed, 0.9, axis=1, method="inverted_cdf")
     for a in range(len(needed)):
         for i, theta in enumerate(single):
             seconds[a, i] = _seconds(program, theta, int(needed[a, i]))
+            if i + 1 >= _FEWEST and np.nansum(seconds[a]) > _LONG:
+                break
         together[a] = _seconds(program, data.thetas, int(most[a]))
     return {"seconds": seconds, "seconds_batch": together}
 
@@ -286,15 +329,18 @@ def _timed_outside(
     targets: Float[np.ndarray, "accuracy instance"],
 ) -> Float[np.ndarray, "2 accuracy instance"]:
     """Losses and seconds of a solver of another library, one instance at a time."""
-    thetas = [jax.tree.map(np.asarray, instance(data.thetas, i)) for i in range(data.size)]
+    few = min(data.size, _ALONE)
+    thetas = [jax.tree.map(np.asarray, instance(data.thetas, i)) for i in range(few)]
     loss = eqx.filter_jit(task.problem.loss)
     above = targets - references
     solver(thetas[0], float(targets[0, 0]), float(above[0, 0]))  # warms up
-    found = np.empty((2, len(targets), data.size))
+    found = np.full((2, len(targets), data.size), np.nan)
     for a in range(len(targets)):
         for i, theta in enumerate(thetas):
             began = time.perf_counter()
             point = solver(theta, float(targets[a, i]), float(above[a, i]))
             seconds = time.perf_counter() - began
             found[:, a, i] = float(loss(jax.tree.map(jnp.asarray, point), theta)), seconds
+            if i + 1 >= _FEWEST and np.nansum(found[1, a]) > _LONG:
+                break
     return found

@@ -214,13 +214,14 @@ def shifted_figure(shifted: Shifted, problem: str) -> Figure:
 
 
 def time_panel(learned: Learned) -> Panel:
-    """Cumulative time to bring all test instances, one by one, to each accuracy."""
+    """Cumulative time to bring some test instances, one by one, to each accuracy."""
     evaluation = learned.evaluation
     dashes: list[Dash] = ["solid", "dashed", "dotted", "dashdot"]
-    problems = [float(i + 1) for i in range(evaluation.seconds.shape[2])]
+    problems = [float(i + 1) for i in range(evaluation.alone)]
     lines: list[Line] = []
     missed = np.concatenate([evaluation.missed(), evaluation.external_missed()])
-    seconds = np.concatenate([evaluation.seconds, evaluation.external_seconds])
+    every = np.concatenate([evaluation.seconds, evaluation.external_seconds])
+    seconds = every[:, :, : evaluation.alone]
     for s, name in enumerate([*evaluation.solvers, *evaluation.external]):
         for a, accuracy in enumerate(evaluation.accuracy_names()):
             total = np.cumsum(seconds[s, a])

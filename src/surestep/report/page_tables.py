@@ -192,7 +192,8 @@ def cost_table(learned: Learned) -> tuple[Table, list[Comparison]]:
     ]
     caption = (
         f"Cost of an accuracy on {evaluation.seconds.shape[2]} test instances: gradient "
-        "evaluations, median and 90th percentile; mean time of a solve, alone and in a batch"
+        "evaluations, median and 90th percentile; mean time of a solve, alone (on "
+        f"{evaluation.alone} of them) and in a batch"
     )
     return _columns(caption, head, evaluation.solvers, comparisons), comparisons
 
@@ -214,15 +215,15 @@ def _whole(value: float) -> str:
 
 
 def _time_comparison(evaluation: Evaluated, a: int, accuracy: str) -> Comparison:
-    alone = evaluation.seconds[:, a].mean(axis=1)
-    outside = evaluation.external_seconds[:, a].mean(axis=1)
+    known, every = len(evaluation.solvers), evaluation.mean_seconds()[:, a]
+    alone, outside = every[:known], every[known:]
     batch = evaluation.seconds_batch[:, a] / evaluation.seconds.shape[2]
-    missed = [*evaluation.missed()[:, a], *evaluation.external_missed()[:, a]]
+    missed = evaluation.missed_share()[:, a]
     return Comparison(
         f"time to {accuracy}",
         [*evaluation.solvers, *evaluation.external],
         # The fewest misses first: a solver that gives up early is not a fast one.
-        [(int(n), float(s)) for n, s in zip(missed, [*alone, *outside], strict=True)],
+        [(float(n), float(s)) for n, s in zip(missed, [*alone, *outside], strict=True)],
         [
             *(f"{duration(s)} / {duration(b)}" for s, b in zip(alone, batch, strict=True)),
             *(duration(s) for s in outside),

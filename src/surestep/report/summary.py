@@ -64,8 +64,8 @@ def _accuracy_table(learned: Learned) -> list[str]:
     evaluation = learned.evaluation
     timed = evaluation.seconds.shape[2]
     lines = [
-        f"Gradient evaluations (median/90th percentile) and seconds ({timed} instances, each "
-        "alone/as a batch):",
+        f"Gradient evaluations (median/90th percentile, {timed} instances) and milliseconds of a "
+        f"solve (alone, mean of {evaluation.alone}/in a batch):",
         f"{'':<22}" + "".join(_cell(f"to {name}") for name in evaluation.accuracy_names()),
     ]
     if evaluation.above:
@@ -75,9 +75,10 @@ def _accuracy_table(learned: Learned) -> list[str]:
     for s, name in enumerate(evaluation.solvers):
         cells = []
         for a, missed in enumerate(evaluation.missed()[s]):
-            single, batch = evaluation.seconds[s, a].sum(), evaluation.seconds_batch[s, a]
+            single = 1e3 * evaluation.mean_seconds()[s, a]
+            batch = 1e3 * evaluation.seconds_batch[s, a] / timed
             gradients = f"{middle[s, a]:.0f}/{high[s, a]:.0f}"
-            cells.append(f"{gradients}, {single:.2g}/{batch:.2g} s{missed_note(int(missed))}")
+            cells.append(f"{gradients}, {single:.2g}/{batch:.2g} ms{missed_note(int(missed))}")
         lines.append(f"{name:<22}" + "".join(map(_cell, cells)))
     if evaluation.external:
         lines += ["", *_external_table(learned)]
@@ -93,16 +94,16 @@ def _external_table(learned: Learned) -> list[str]:
     counted = f" above {evaluation.above}" if evaluation.above else ""
     timed = evaluation.external_losses.shape[2]
     lines = [
-        f"Solvers of other libraries, seconds ({timed} instances, each alone) and the "
-        f"loss{counted} that they ended with (median):"
+        "Solvers of other libraries, milliseconds of a solve (alone, mean of "
+        f"{evaluation.alone}) and the loss{counted} that they ended with (median):"
     ]
-    distances = np.median(evaluation.external_losses - evaluation.references[:timed], axis=2)
+    distances = np.nanmedian(evaluation.external_losses - evaluation.references[:timed], axis=2)
+    seconds = evaluation.mean_seconds()[len(evaluation.solvers) :]
     for s, name in enumerate(evaluation.external):
         cells = []
         for a, missed in enumerate(evaluation.external_missed()[s]):
             note = missed_note(int(missed))
-            seconds = evaluation.external_seconds[s, a].sum()
-            cells.append(f"{seconds:.2g} s, {distances[s, a]:.2g}{note}")
+            cells.append(f"{1e3 * seconds[s, a]:.2g} ms, {distances[s, a]:.2g}{note}")
         lines.append(f"{name:<22}" + "".join(map(_cell, cells)))
     return lines
 
