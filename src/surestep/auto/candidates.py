@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep.auto.survey import Survey, quasi_newton_in
-from surestep.problem import Problem, working_precision
+from surestep.problem import AffineFront, Problem, working_precision
 from surestep.problem.structure import Structure
 from surestep.rules import (
     LBFGS,
     FistaWithRestart,
+    FrontADMM,
     LearnedFista,
     Newton,
     Predicted,
@@ -28,6 +29,8 @@ _NEWTON, _CHORD = 128, 400
 and once."""
 _DENSE = 1500
 """The largest dimension in which one matrix is inverted for all instances."""
+_WORST = 1e12
+"""The largest condition of a matrix that is inverted for all instances."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +49,9 @@ class Candidate:
 def candidates(problem: Problem, found: Survey, structure: Structure) -> list[Candidate]:
     """All that could solve the problem, the simplest first."""
     with working_precision(problem):
-        return list(_composite(found, structure) if found.composite else _smooth(problem, found))
+        return list(
+            _composite(found, structure) if found.composite else _smooth(problem, found, structure)
+        )
 
 
 def _accelerated(found: Survey, name: str) -> Iterator[Candidate]:
@@ -71,8 +76,10 @@ def _composite(found: Survey, structure: Structure) -> Iterator[Candidate]:
     yield Candidate("FISTA, learned schedule", LearnedFista.around(base), trainable=True)
 
 
-def _smooth(problem: Problem, found: Survey) -> Iterator[Candidate]:
+def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[Candidate]:
     yield from _accelerated(found, "accelerated gradients")
+    if structure.front is not None:
+        yield from _split_front(structure.front, problem.precision)
     yield Candidate("L-BFGS", LBFGS(), True)
     root = jnp.asarray(found.root, problem.precision)
     reach = 10 * found.unit * found.dimension**0.5
@@ -84,6 +91,19 @@ def _smooth(problem: Problem, found: Survey) -> Iterator[Candidate]:
         yield Candidate("Newton", Newton(), True)
     if found.dimension <= _CHORD:
         yield Candidate("chord, a Hessian an instance", Newton(anew=False), True)
+
+
+def _split_front(front: AffineFront, kind: str) -> Iterator[Candidate]:
+    """Only where all functions seem convex, and those that bend or curve determine the point."""
+    weights = np.where(np.arange(len(front.matrix)) < front.bent, front.typical, front.curvature)
+    curvatures = np.linalg.eigvalsh(front.matrix.T @ (weights[:, None] * front.matrix))
+    if not front.convex or curvatures[0] * _WORST < curvatures[-1]:
+        return
+    rule = FrontADMM.of(front, front.typical, kind=kind)
+    shares = sorted(np.geomspace(1e-2, 1e2, 17), key=lambda share: abs(np.log(share)))
+    grid = [np.array([np.log(s * front.typical), r]) for r in (1.6, 1.85) for s in shares]
+    name = "ADMM on an affine image, factored once"
+    yield Candidate(name, rule, True, trainable=True, variants=tuple(grid))
 
 
 def started(candidate: Candidate, problem: Problem, found: Survey) -> Candidate:
@@ -109,8 +129,11 @@ def tuned(candidate: Candidate, hyper: np.ndarray, problem: Problem) -> Candidat
 
 
 def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
-    """A splitting method with a penalty for each coordinate, where the proximal map allows it."""
+    """A splitting method with a penalty for each coordinate or row, where the parts allow it."""
     rule = candidate.rule
+    if isinstance(rule, FrontADMM):
+        wide = jnp.broadcast_to(rule.log_penalty, (rule.bent,))
+        return dataclasses.replace(candidate, rule=dataclasses.replace(rule, log_penalty=wide))
     if not (isinstance(rule, SharedADMM) and structure.penalty_separable):
         return candidate
     wide = jnp.broadcast_to(rule.log_penalty, (structure.dimension,))

@@ -20,6 +20,7 @@ from surestep.problem.base import Problem, Theta, count, instance
 from surestep.problem.coordinates import acts_by_coordinates, adds_up_by_coordinates
 from surestep.problem.degrees import AFFINE, FREE, degrees
 from surestep.problem.draw import working_precision
+from surestep.problem.front import AffineFront, find_front
 from surestep.problem.kinds import CompositeProblem
 from surestep.problem.quadratic import (
     Rows,
@@ -103,6 +104,9 @@ class Structure:
     """In which coefficients of pictures the shared Hessian is diagonal, if it is not separable."""
     penalty_separable: bool = False
     """The proximal map acts coordinate by coordinate."""
+    front: AffineFront | None = None
+    """The loss is a sum of functions of one number each, behind an affine map; looked for only
+    where there is neither a part that is not smooth nor a shared Hessian."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -122,17 +126,27 @@ def find_structure(problem: Problem, thetas: Theta) -> Structure:
             separable=adds_up_by_coordinates(smooth_part(problem), start, theta),
             penalty_separable=_penalty_separable(problem, start, theta),
         )
-        proved = degrees(smooth_part(problem), start, theta)
-        if proved is None:
+        found = _look_at_smooth_part(problem, thetas, found)
+        if found.composite or found.shared:
             return found
-        errors = try_quadratic(problem, _some(thetas, found.dimension))
-        found = dataclasses.replace(found, quadratic=errors.quadratic <= tolerance)
-        shared = proved.powers[2] <= FREE and errors.shared <= tolerance
-        if not (found.quadratic and shared):
-            return found
-        affine = proved.powers[1] <= AFFINE and errors.affine <= tolerance
-        found = dataclasses.replace(found, shared=True, affine_in_theta=affine)
-        return _look_at_hessian(problem, theta, found)
+        return dataclasses.replace(found, front=find_front(problem, thetas, tolerance))
+
+
+def _look_at_smooth_part(problem: Problem, thetas: Theta, found: Structure) -> Structure:
+    """Whether it is quadratic, and what all instances share then."""
+    theta, tolerance = instance(thetas, 0), _TOLERANCE[problem.precision]
+    start = jax.eval_shape(problem.start, theta)
+    proved = degrees(smooth_part(problem), start, theta)
+    if proved is None:
+        return found
+    errors = try_quadratic(problem, _some(thetas, found.dimension))
+    found = dataclasses.replace(found, quadratic=errors.quadratic <= tolerance)
+    shared = proved.powers[2] <= FREE and errors.shared <= tolerance
+    if not (found.quadratic and shared):
+        return found
+    affine = proved.powers[1] <= AFFINE and errors.affine <= tolerance
+    found = dataclasses.replace(found, shared=True, affine_in_theta=affine)
+    return _look_at_hessian(problem, theta, found)
 
 
 def _words(found: Structure) -> list[str]:
@@ -155,9 +169,21 @@ def _words(found: Structure) -> list[str]:
         basis = "Fourier's basis" if found.convolution.basis == "fourier" else "cosines"
         shape = " x ".join(map(str, found.convolution.shape))
         said.append(f"the Hessian is a convolution of shape {shape}, diagonal for {basis}")
+    if found.front is not None:
+        said.append(_front_words(found.front))
     if found.penalty_separable:
         said.append("prox acts coordinate by coordinate")
     return said
+
+
+def _front_words(front: AffineFront) -> str:
+    rows, size = front.matrix.shape
+    kind = "convex functions" if front.convex else "functions"
+    return (
+        f"the loss is a sum of {kind} of one number each, as far as trials tell, of a map "
+        f"A x + b(theta) whose matrix ({rows} x {size}) is the same on every instance: it can be "
+        "factored once"
+    )
 
 
 def _some(thetas: Theta, dimension: int) -> Theta:

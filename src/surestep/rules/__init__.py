@@ -23,6 +23,7 @@ from surestep.rules.curvature import (
     MetricConjugateGradients,
     PreconditionedConjugateGradients,
 )
+from surestep.rules.front_splitting import FrontADMM
 from surestep.rules.learned_fista import LearnedFista
 from surestep.rules.learned_primal_dual import LearnedPrimalDual
 from surestep.rules.learned_splitting import LearnedSplitting
@@ -51,6 +52,7 @@ __all__ = [
     "Fista",
     "FistaWithRestart",
     "Fixed",
+    "FrontADMM",
     "GradientDescent",
     "HeavyBall",
     "LearnedFista",
