@@ -132,7 +132,7 @@ def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
     """A splitting method with a penalty for each coordinate or row, where the parts allow it."""
     rule = candidate.rule
     if isinstance(rule, FrontADMM):
-        wide = jnp.broadcast_to(rule.log_penalty, (rule.bent,))
+        wide = jnp.broadcast_to(rule.log_penalty, rule.matrix.array.shape[:1])
         return dataclasses.replace(candidate, rule=dataclasses.replace(rule, log_penalty=wide))
     if not (isinstance(rule, SharedADMM) and structure.penalty_separable):
         return candidate

@@ -172,7 +172,7 @@ def _probe(
         shift = offset - merged.scales * offset[merged.first][merged.places]
 
         def outer(z: Array) -> Array:
-            return program.outer(merged.scales * z[merged.places] + shift, theta)
+            return program.outer(theta, merged.scales * z[merged.places] + shift)
 
         def at(z: Array) -> Any:
             """Value and slope, and how both change along two directions."""
@@ -210,8 +210,9 @@ def _relative(error: Any, wanted: Array, terms: Array | float = 0.0) -> Array:
 def _separate(tried: _Tried, tolerance: float) -> bool:
     """Whether a function's slope changed with its own number only."""
     known = np.isfinite(tried.curvature) & np.isfinite(tried.mixed)
-    wrong = np.abs(np.where(known, tried.mixed - tried.curvature, 0.0))
-    size = np.max(np.abs(np.where(known, tried.curvature, 0.0)), axis=2, keepdims=True)
+    mixed, curvature = (np.where(known, part, 0.0) for part in (tried.mixed, tried.curvature))
+    wrong = np.abs(mixed - curvature)
+    size = np.max(np.abs(curvature), axis=2, keepdims=True)
     return bool(np.any(size > 0) and np.all(wrong <= tolerance * size))
 
 
@@ -225,7 +226,7 @@ def _described(
     close = tolerance * np.maximum(np.max(np.abs(high), axis=0), 1e-300)
     quadratic = np.all(known, axis=(0, 1)) & (np.max(high, axis=0) - np.min(low, axis=0) <= close)
     # A lowest curvature is believed if it was met more than once, in every instance.
-    met = np.sum(np.abs(tried.curvature - low[:, None]) <= close, axis=1)
+    met = np.sum(np.where(known, tried.curvature, np.inf) <= low[:, None] + close, axis=1)
     floor = np.all(met > 1, axis=0) & (np.max(low, axis=0) - np.min(low, axis=0) <= close)
     curvature = np.where(quadratic | floor, np.maximum(np.min(low, axis=0), 0.0), 0.0)
     order = np.argsort(quadratic, kind="stable")

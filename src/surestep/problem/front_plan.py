@@ -127,12 +127,20 @@ def _terms(flat: FlatProgram, begun: int, ended: int) -> tuple[_Term, ...] | Non
             return None
         (step,) = users
         place = step.inputs.index(begun)
-        if step.name not in ("add", "add_any") and not (step.name == "sub" and place == 0):
+        if step.name in ("add", "add_any") or (step.name == "sub" and place == 0):
+            terms.append((-1 if step.name == "sub" else 1, step.inputs[1 - place]))
+        elif not _same_type(step):
             return None
-        terms.append((-1 if step.name == "sub" else 1, step.inputs[1 - place]))
         begun = step.outputs[0]
     alone = flat.outputs.count(ended) == 1 and not any(ended in step.inputs for step in flat.steps)
     return tuple(terms) if alone and terms else None
+
+
+def _same_type(step: Step) -> bool:
+    """Whether a step changes nothing but how a number's type was meant."""
+    if step.name != "convert_element_type":
+        return False
+    return step.operation.params["new_dtype"] == step.operation.invars[0].aval.dtype
 
 
 def _plan(

@@ -5,7 +5,7 @@ Both are programs that JAX can trace, made by running the steps of the traced lo
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ Front = Any
 
 @dataclasses.dataclass(frozen=True)
 class FrontProgram:
-    """A loss `outer(values(x, theta), theta)`, where `values` is affine in the flat vector x.
+    """A loss `outer(theta, values(x, theta))`, where `values` is affine in the flat vector x.
 
     What is proved by the traced program: the linear part of `values` is the same for every theta.
     """
@@ -33,7 +33,8 @@ class FrontProgram:
     size: int
     """How many numbers the front has."""
     values: Callable[[Float[Array, " n"], Theta], Float[Array, " m"]]
-    outer: Callable[[Float[Array, " m"], Theta], Scalar]
+    outer: Callable[..., Scalar]
+    """Of theta and the front, which may be given in several pieces."""
 
 
 def front_program(problem: Problem, theta: Theta) -> FrontProgram | None:
@@ -60,9 +61,9 @@ def front_program(problem: Problem, theta: Theta) -> FrontProgram | None:
     if not leaves or any(leaf.dtype != zero.dtype for leaf in leaves):
         return None
 
-    def outer(z: Float[Array, " m"], theta: Theta) -> Scalar:
+    def outer(theta: Theta, *pieces: Float[Array, " part"]) -> Scalar:
         known = dict(zip(plan.flat.inputs[1:], _leaves(theta), strict=True))
-        return _finish(plan, known, _unravel(shape, z))[plan.flat.outputs[0]]
+        return _finish(plan, known, _unravel(shape, pieces))[plan.flat.outputs[0]]
 
     def values(x: Float[Array, " n"], theta: Theta) -> Float[Array, " m"]:
         return ravel_pytree(front(x, theta))[0]
@@ -74,14 +75,25 @@ def _leaves(theta: Theta) -> list[Any]:
     return [jnp.asarray(leaf) for leaf in jax.tree.leaves(theta)]
 
 
-def _unravel(shape: Front, z: Float[Array, " m"]) -> Front:
+def _unravel(shape: Front, pieces: Sequence[Float[Array, " part"]]) -> Front:
     leaves, structure = jax.tree.flatten(shape)
     first, found = 0, []
     for leaf in leaves:
         size = math.prod(leaf.shape)
-        found.append(jnp.reshape(z[first : first + size], leaf.shape))
+        found.append(jnp.reshape(_cut(pieces, first, first + size), leaf.shape))
         first += size
     return jax.tree.unflatten(structure, found)
+
+
+def _cut(pieces: Sequence[Float[Array, " part"]], first: int, last: int) -> Float[Array, " part"]:
+    """A part of a vector that is given in pieces; what is within one piece touches no other."""
+    begun = 0
+    for piece in pieces:
+        if begun <= first and last <= begun + piece.size:
+            whole = (first, last) == (begun, begun + piece.size)
+            return piece if whole else piece[first - begun : last - begun]
+        begun += piece.size
+    return jnp.concatenate(pieces)[first:last]
 
 
 def _advance(plan: Plan, given: Values) -> tuple[Values, Front]:

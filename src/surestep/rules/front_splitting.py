@@ -13,6 +13,9 @@ from surestep.base.errors import ConfigurationError
 from surestep.problem import AffineFront, FrontProgram, Oracle, Vector, front_program
 from surestep.rules.base import Fixed, Rule, State
 
+_ENOUGH = 0.1  # what may be left of a slope, as a share of what it was before Newton's steps
+_MOST = 40  # steps more than the usual ones
+
 Image = Float[Array, " k"]
 Slopes = Callable[[Image], tuple[Image, Image]]
 """First and second derivatives of the functions that bend, each at its own number."""
@@ -30,6 +33,22 @@ class FrontState(State):
     """The point that belongs to an image and a multiplier that are equal."""
     shift: Float[Array, " size"]
     """What the traced front has beside multiples of the rows."""
+
+
+class _Looked(NamedTuple):
+    """A point, how high and how steep the function is there, and between what its root is."""
+
+    s: Image
+    height: Image
+    steepness: Image
+    low: Image
+    high: Image
+
+    def following(self) -> Image:
+        """Where Newton's method goes, or else the middle."""
+        moved = self.s - self.height / self.steepness
+        inside = (moved >= self.low) & (moved <= self.high)
+        return jnp.where(inside, moved, (self.low + self.high) / 2)
 
 
 class Matrices(NamedTuple):
@@ -54,15 +73,16 @@ class FrontADMM(Rule):
 
     **Arguments:**
 
-    - `matrix`: `A`; the rows whose functions are not quadratic come first.
-    - `curvature`: for each row, the curvature that is not split off; all of it, for a quadratic.
+    - `matrix`: the rows of `A` whose functions are not quadratic, which are split off.
+    - `quadratics`: its other rows.
+    - `curvature`: for each row of both, the curvature that is not split off; for a quadratic, all.
     - `log_penalty`: the logarithm of the penalty, one for all rows that are split off or one for
       each; learned.
     - `relaxation`: how far beyond the new image to go, between 0.1 and 1.95; learned.
-    - `bent`: how many rows are split off.
-    - `first`: which of the traced front's numbers the rows are; None if they are all, in order.
+    - `first`: which of the traced front's numbers the rows are, those of `matrix` first;
+      None if they are all, in order.
     - `places`, `scales`: of which row each of these numbers is a multiple, and which multiple.
-    - `newton`: how many Newton steps a proximal map takes.
+    - `newton`: how many Newton steps a proximal map takes; where they do not do, it takes more.
     - `inverse`, `pull`: what `prepare` computes from matrix and penalties.
 
     ```python
@@ -77,20 +97,24 @@ class FrontADMM(Rule):
         sample=lambda key: jax.random.rademacher(key, (20,), float),
     )
     rule = ss.rules.FrontADMM(
-        ss.rules.Fixed(features), ss.rules.Fixed(jnp.zeros(20)), jnp.log(0.1), jnp.asarray(1.6), 20
+        ss.rules.Fixed(features),
+        ss.rules.Fixed(jnp.zeros((0, 3))),
+        ss.rules.Fixed(jnp.zeros(20)),
+        jnp.log(0.1),
+        jnp.asarray(1.6),
     )
     ```
     """
 
     matrix: Fixed
+    quadratics: Fixed
     curvature: Fixed
     log_penalty: Float[Array, ""] | Float[Array, " k"]
     relaxation: Float[Array, ""]
-    bent: int = eqx.field(static=True)
     first: Int[Array, " m"] | None = None
     places: Int[Array, " size"] | None = None
     scales: Fixed | None = None
-    newton: int = eqx.field(static=True, default=3)
+    newton: int = eqx.field(static=True, default=2)
     inverse: Fixed | None = None
     pull: Fixed | None = None
 
@@ -101,15 +125,15 @@ class FrontADMM(Rule):
         penalty: float,
         relaxation: float = 1.6,
         kind: str = "float64",
-        newton: int = 3,
+        newton: int = 2,
     ) -> "FrontADMM":
         """One penalty for all rows of a front that was found."""
         return cls(
-            Fixed(jnp.asarray(front.matrix, kind)),
+            Fixed(jnp.asarray(front.matrix[: front.bent], kind)),
+            Fixed(jnp.asarray(front.matrix[front.bent :], kind)),
             Fixed(jnp.asarray(front.curvature, kind)),
             jnp.asarray(jnp.log(penalty), kind),
             jnp.asarray(relaxation, kind),
-            front.bent,
             None if front.plain else jnp.asarray(front.first, jnp.int32),
             None if front.plain else jnp.asarray(front.places, jnp.int32),
             None if front.plain else Fixed(jnp.asarray(front.scales, kind)),
@@ -124,35 +148,35 @@ class FrontADMM(Rule):
     def _matrices(self) -> Matrices:
         if self.inverse is not None and self.pull is not None:
             return Matrices(self.inverse.array, self.pull.array)
-        matrix, split = self.matrix.array, self.matrix.array[: self.bent]
-        penalties = jnp.broadcast_to(jnp.exp(self.log_penalty), (self.bent,))
-        weights = self.curvature.array.at[: self.bent].add(penalties)
-        inverse = jnp.linalg.inv(matrix.T @ (weights[:, None] * matrix))
+        split, rest, bent = self.matrix.array, self.quadratics.array, len(self.matrix.array)
+        penalties = jnp.broadcast_to(jnp.exp(self.log_penalty), (bent,))
+        kept, whole = self.curvature.array[:bent], self.curvature.array[bent:]
+        square = split.T @ ((penalties + kept)[:, None] * split) + rest.T @ (whole[:, None] * rest)
+        inverse = jnp.linalg.inv(square)
         return Matrices(inverse, inverse @ (split * penalties[:, None]).T)
 
     def init(self, oracle: Oracle, x: Vector) -> FrontState:
         """The image of the start; the slopes there tell the multiplier to begin with."""
         oracle.spend(gradients=1)
-        matrix, curvature, bent = self.matrix.array, self.curvature.array, self.bent
-        program = self._program(oracle)
+        split, rest, bent = self.matrix.array, self.quadratics.array, len(self.matrix.array)
+        program, penalty = self._program(oracle), jnp.exp(self.log_penalty)
         values = program.values(jnp.zeros_like(x), oracle.theta)
         offset, shift = self._represented(values)
-        image = matrix @ x + offset
-        slope = jax.grad(lambda z: program.outer(self._spread(z, shift), oracle.theta))(image)
-        slope = jax.lax.stop_gradient(slope)
-        # Of quadratic functions the slope at 0 is all that is not known yet.
-        penalty = jnp.exp(self.log_penalty)
-        multiplier = (slope - curvature * image)[:bent] / penalty
-        pushed = (curvature * offset).at[:bent].add(penalty * offset[:bent])
-        pushed = pushed.at[bent:].add((slope - curvature * image)[bent:])
-        origin = -(self._matrices().inverse @ (pushed @ matrix))
-        return FrontState(x, image[:bent], multiplier, offset[:bent], origin, shift)
+        image = jnp.concatenate([split @ x, rest @ x]) + offset
+        slope = jax.grad(lambda z: self._outer(program, oracle, shift, z[:bent], z[bent:]))(image)
+        # What is left of the slopes belongs to the multiplier, or is a quadratic's linear term.
+        left = jax.lax.stop_gradient(slope) - self.curvature.array * image
+        pushed = self.curvature.array * offset
+        pulled = (pushed[:bent] + penalty * offset[:bent]) @ split
+        pulled += (pushed[bent:] + left[bent:]) @ rest
+        origin = -(self._matrices().inverse @ pulled)
+        return FrontState(x, image[:bent], left[:bent] / penalty, offset[:bent], origin, shift)
 
     def step(self, oracle: Oracle, state: FrontState) -> FrontState:
         """The point, its image, relaxed, then every function by itself."""
         oracle.spend(gradients=1)
         x = self._matrices().pull @ (state.image - state.multiplier) + state.origin
-        reached = self.matrix.array[: self.bent] @ x + state.offset
+        reached = self.matrix.array @ x + state.offset
         relaxation = jnp.clip(self.relaxation, 0.1, 1.95)
         aim = state.image + relaxation * (reached - state.image) + state.multiplier
         image = self._prox(self._slopes(oracle, state.shift), aim, state.image)
@@ -160,7 +184,7 @@ class FrontADMM(Rule):
 
     def _program(self, oracle: Oracle) -> FrontProgram:
         program = front_program(oracle.problem, oracle.theta)
-        size = len(self.matrix.array) if self.places is None else self.places.size
+        size = len(self.curvature.array) if self.places is None else self.places.size
         if program is None or program.size != size:
             raise ConfigurationError(
                 f"FrontADMM was made for a loss with {size} numbers behind its affine part; "
@@ -175,43 +199,69 @@ class FrontADMM(Rule):
         offset = values[self.first]
         return offset, values - self.scales.array * offset[self.places]
 
-    def _spread(self, z: Float[Array, " m"], shift: Float[Array, " size"]) -> Array:
-        """The traced front's numbers, from those of the rows."""
+    def _outer(
+        self, program: FrontProgram, oracle: Oracle, shift: Array, image: Image, rest: Array
+    ) -> Array:
+        """The loss, from the images of the rows."""
         if self.places is None or self.scales is None:
-            return z
-        return self.scales.array * z[self.places] + shift
+            return program.outer(oracle.theta, image, rest)
+        both = jnp.concatenate([image, rest])
+        return program.outer(oracle.theta, self.scales.array * both[self.places] + shift)
 
     def _slopes(self, oracle: Oracle, shift: Float[Array, " size"]) -> Slopes:
         program = self._program(oracle)
+        rest = jnp.zeros(len(self.quadratics.array), self.curvature.array.dtype)
 
         def outer(image: Image) -> Array:
-            rest = jnp.zeros(len(self.matrix.array) - self.bent, image.dtype)
-            return program.outer(self._spread(jnp.concatenate([image, rest]), shift), oracle.theta)
+            return self._outer(program, oracle, shift, image, rest)
 
         def slopes(image: Image) -> tuple[Image, Image]:
-            return jax.jvp(jax.grad(outer), (image,), (jnp.ones_like(image),))
+            found = jax.jvp(jax.grad(outer), (image,), (jnp.ones_like(image),))
+            # They are used in several places, and would be computed anew in each of them.
+            return jax.lax.optimization_barrier(found)
 
         return slopes
 
     def _prox(self, slopes: Slopes, aim: Image, begun: Image) -> Image:
         """Where `h'(s) - curvature s + penalty (s - aim)` is 0, for each row.
 
-        It rises with at least the penalty's slope, so a value at one point says between which two
-        points the root is. Derivatives are those of the root, without derivatives of the slopes.
+        That function rises with at least the penalty's slope, so its value at one point says
+        between which two points the root is. Derivatives are those of the root: none of the slopes.
         """
-        penalty, kept = jnp.exp(self.log_penalty), self.curvature.array[: self.bent]
-        fixed_penalty, fixed_aim = jax.lax.stop_gradient((penalty, aim))
-        low, high = jnp.full_like(aim, -jnp.inf), jnp.full_like(aim, jnp.inf)
-        s = jax.lax.stop_gradient(begun)
-        for number in range(self.newton):
-            first, second = jax.lax.stop_gradient(slopes(s))
-            height = first - kept * s + fixed_penalty * (s - fixed_aim)
-            steepness = jnp.maximum(second - kept, 0.0) + fixed_penalty
-            low = jnp.maximum(low, jnp.where(height > 0, s - height / fixed_penalty, s))
-            high = jnp.minimum(high, jnp.where(height > 0, s, s - height / fixed_penalty))
-            if number == self.newton - 1:
-                # The same height, with derivatives by penalty and aim.
-                height = first - kept * s + penalty * (s - aim)
-            moved = s - height / steepness
-            s = jnp.where((moved >= low) & (moved <= high), moved, (low + high) / 2)
-        return s
+        penalty, kept = jnp.exp(self.log_penalty), self.curvature.array[: aim.size]
+        fixed, target = jax.lax.stop_gradient((penalty, aim))
+
+        def look(s: Image, low: Image, high: Image) -> _Looked:
+            first, second = slopes(s)
+            height = first - kept * s + fixed * (s - target)
+            end = s - height / fixed
+            return _Looked(
+                s,
+                height,
+                jnp.maximum(second - kept, 0.0) + fixed,
+                jnp.maximum(low, jnp.minimum(s, end)),
+                jnp.minimum(high, jnp.maximum(s, end)),
+            )
+
+        def again(looked: _Looked) -> _Looked:
+            return look(looked.following(), looked.low, looked.high)
+
+        unknown = jnp.full_like(target, jnp.inf)
+        looked = look(jax.lax.stop_gradient(begun), -unknown, unknown)
+        # Steps count as exact proximal maps if they take away most of what was wrong; what is wrong
+        # by rounding stays.
+        pull = fixed * (looked.s - target)
+        terms = jnp.abs(looked.height - pull) + looked.steepness * (
+            jnp.abs(looked.s) + jnp.abs(target)
+        )
+        enough = _ENOUGH * jnp.abs(looked.height) + 64 * jnp.finfo(target.dtype).eps * terms
+        for _ in range(self.newton - 1):
+            looked = again(looked)
+        _, looked = jax.lax.while_loop(
+            lambda now: (now[0] < _MOST) & jnp.any(jnp.abs(now[1].height) > enough),
+            lambda now: (now[0] + 1, again(now[1])),
+            (0, looked),
+        )
+        looked = jax.lax.stop_gradient(looked)
+        wrong = penalty * (looked.s - aim) - fixed * (looked.s - target)  # 0, with derivatives
+        return looked.following() - wrong / looked.steepness
