@@ -46,7 +46,7 @@ def test_it_is_offered_where_it_leads_to_the_minimum(name):
 
 def test_its_variants_are_penalties_and_relaxations():
     problem, structure, (candidate,) = offered("convex")
-    assert candidate.classical and candidate.trainable
+    assert candidate.classical and candidate.trainable and structure.front is not None
     penalties = {float(np.exp(one[0])) for one in candidate.variants}
     assert min(penalties) < 0.1 * structure.front.typical < 10 * structure.front.typical
     assert max(penalties) > 10 * structure.front.typical

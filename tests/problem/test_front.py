@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from surestep.base.keys import named_key
+from surestep.problem import front as front_module
 from surestep.problem.base import Problem
 from surestep.problem.draw import draw
 from surestep.problem.front_program import front_program
@@ -183,6 +184,7 @@ NOT_FOUND = {
         jnp.sqrt(1 + jnp.sum((MATRIX @ x - theta).reshape(-1, 2) ** 2, axis=1))
     ),
     "a loop that bends": nonlinear_scan,
+    "a sum without a map": lambda x, theta: jnp.sum(jnp.cosh(x - theta[:N])),
     "a shared quadratic": lambda x, theta: jnp.sum((MATRIX @ x - theta) ** 2),
     "nothing that bends": lambda x, theta: x @ jnp.ones(N),
     "logarithms that end": lambda x, theta: -jnp.sum(jnp.log(MATRIX @ x + 3.0)),
@@ -195,5 +197,7 @@ def test_in_doubt_there_is_none(name):
     assert found(problem_of(NOT_FOUND[name], n)).front is None
 
 
-def test_too_many_variables_are_too_many():
-    assert found(problem_of(lambda x, theta: jnp.sum(jnp.cosh(x)), n=2000)).front is None
+def test_too_many_variables_are_too_many(monkeypatch):
+    assert found(problem_of(huber)).front is not None
+    monkeypatch.setattr(front_module, "WIDEST", N - 1)
+    assert found(problem_of(huber)).front is None

@@ -105,8 +105,8 @@ class Structure:
     penalty_separable: bool = False
     """The proximal map acts coordinate by coordinate."""
     front: AffineFront | None = None
-    """The loss is a sum of functions of one number each, behind an affine map; looked for only
-    where there is neither a part that is not smooth nor a shared Hessian."""
+    """The loss is a sum of functions of one number each, behind an affine map; looked for where
+    there is no part that is not smooth, no shared Hessian, and no such sum without the map."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def find_structure(problem: Problem, thetas: Theta) -> Structure:
             penalty_separable=_penalty_separable(problem, start, theta),
         )
         found = _look_at_smooth_part(problem, thetas, found)
-        if found.composite or found.shared:
+        if found.composite or found.shared or found.separable:
             return found
         return dataclasses.replace(found, front=find_front(problem, thetas, tolerance))
 
