@@ -1,5 +1,6 @@
 """ADMM behind an affine map, as a candidate: where it is offered, tuned and trained."""
 
+import dataclasses
 import functools
 
 import jax
@@ -12,7 +13,7 @@ from surestep.base.keys import named_key
 from surestep.problem.base import Problem
 from surestep.problem.draw import draw
 from surestep.problem.structure import find_structure
-from surestep.rules import FrontADMM
+from surestep.rules import FrontADMM, Predicted
 from surestep.rules.base import hyper_of
 
 MATRIX = np.random.default_rng(0).normal(size=(9, 4))
@@ -58,3 +59,7 @@ def test_penalties_are_trained_row_by_row():
     _, structure, (candidate,) = offered("convex")
     wide = per_coordinate(candidate, structure).rule
     assert isinstance(wide, FrontADMM) and wide.log_penalty.shape == (9,)
+    predicted = Predicted(candidate.rule, jnp.zeros(4), jnp.zeros((4, 0)), jnp.zeros(0, jnp.int32))
+    inside = per_coordinate(dataclasses.replace(candidate, rule=predicted), structure).rule
+    assert isinstance(inside, Predicted) and isinstance(inside.rule, FrontADMM)
+    assert inside.rule.log_penalty.shape == (9,)

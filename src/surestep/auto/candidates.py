@@ -101,7 +101,7 @@ def _split_front(front: AffineFront, kind: str) -> Iterator[Candidate]:
         return
     rule = FrontADMM.of(front, front.typical, kind=kind)
     shares = sorted(np.geomspace(1e-2, 1e2, 17), key=lambda share: abs(np.log(share)))
-    grid = [np.array([np.log(s * front.typical), r]) for r in (1.6, 1.85) for s in shares]
+    grid = [np.array([np.log(s * front.typical), r]) for s in shares for r in (1.85, 1.6)]
     name = "ADMM on an affine image, factored once"
     yield Candidate(name, rule, True, trainable=True, variants=tuple(grid))
 
@@ -131,10 +131,19 @@ def tuned(candidate: Candidate, hyper: np.ndarray, problem: Problem) -> Candidat
 def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
     """A splitting method with a penalty for each coordinate or row, where the parts allow it."""
     rule = candidate.rule
-    if isinstance(rule, FrontADMM):
-        wide = jnp.broadcast_to(rule.log_penalty, rule.matrix.array.shape[:1])
-        return dataclasses.replace(candidate, rule=dataclasses.replace(rule, log_penalty=wide))
+    if isinstance(rule, FrontADMM) or (
+        isinstance(rule, Predicted) and isinstance(rule.rule, FrontADMM)
+    ):
+        return dataclasses.replace(candidate, rule=_per_row(rule))
     if not (isinstance(rule, SharedADMM) and structure.penalty_separable):
         return candidate
     wide = jnp.broadcast_to(rule.log_penalty, (structure.dimension,))
     return dataclasses.replace(candidate, rule=dataclasses.replace(rule, log_penalty=wide))
+
+
+def _per_row(rule: Rule) -> Rule:
+    if isinstance(rule, Predicted):
+        return dataclasses.replace(rule, rule=_per_row(rule.rule))
+    assert isinstance(rule, FrontADMM)
+    wide = jnp.broadcast_to(rule.log_penalty, rule.matrix.array.shape[:1])
+    return dataclasses.replace(rule, log_penalty=wide)
