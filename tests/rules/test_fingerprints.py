@@ -88,9 +88,9 @@ def one_of_every_class() -> dict[str, Rule]:
 
 PINNED = {
     "FrontADMM": (
-        "ec7a6ddf48b1c37ac161530991b56b26d5366056e2984b59cce474dfdb505773",
-        "matrix quadratics curvature log_penalty relaxation first places scales newton inverse "
-        "pull",
+        "6bc888ed2a4439b2d7d50f9dfd6af9363ddecbd98cc134284f63882e1993698e",
+        "matrix quadratics curvature log_penalty relaxation first places scales newton guarded "
+        "inverse pull",
     ),
     "Checked": (
         "2168976a288b9ff48fd74772cf2e3428830b00c4fe37cc97e186f0ce0ae6bc34",

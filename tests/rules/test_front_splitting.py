@@ -126,11 +126,11 @@ def test_iterates_are_those_of_the_textbook(name, wide):
         np.testing.assert_allclose(points(one, problem, theta, 15), wanted, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("penalty", [0.05, 1.0])
+@pytest.mark.parametrize(("penalty", "guarded"), [(0.05, True), (1.0, True), (1.0, False)])
 @pytest.mark.parametrize("name", LOSSES)
-def test_it_ends_where_scipy_ends(name, penalty):
+def test_it_ends_where_scipy_ends(name, penalty, guarded):
     problem = problem_of(LOSSES[name])
-    rule = FrontADMM.of(front_of(problem), penalty)
+    rule = FrontADMM.of(front_of(problem), penalty, guarded=guarded)
     thetas = draw(problem, 3, named_key(1, "front"))
     solved = Program.of(rule, problem, 1).solve(thetas, 2000, None)
     both = jax.jit(jax.value_and_grad(LOSSES[name]))
