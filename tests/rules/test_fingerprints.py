@@ -75,11 +75,26 @@ def one_of_every_class() -> dict[str, Rule]:
         rules.GaussNewton(),
         rules.SinglePrecisionQuasiNewton(numbers(3, 3), numbers()),
         rules.SharedADMM(rules.Fixed(numbers(3, 3)), numbers(3), numbers()),
+        rules.FrontADMM(
+            rules.Fixed(numbers(3, 2)),
+            rules.Fixed(numbers(1, 2)),
+            rules.Fixed(numbers(4)),
+            numbers(3),
+            numbers(),
+            jnp.asarray([0, 1, 3, 4], jnp.int32),
+            jnp.asarray([0, 1, 1, 2, 3], jnp.int32),
+            rules.Fixed(numbers(5)),
+        ),
     ]
     return {type(rule).__name__: rule for rule in found}
 
 
 PINNED = {
+    "FrontADMM": (
+        "6bc888ed2a4439b2d7d50f9dfd6af9363ddecbd98cc134284f63882e1993698e",
+        "matrix quadratics curvature log_penalty relaxation first places scales newton guarded "
+        "inverse pull",
+    ),
     "Checked": (
         "2168976a288b9ff48fd74772cf2e3428830b00c4fe37cc97e186f0ce0ae6bc34",
         "rule fallback at tolerance rescue step_size compared",

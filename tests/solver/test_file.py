@@ -110,10 +110,20 @@ def learned_rules():
             compared=False,
         ),
         rules.Newton(anew=False),
+        rules.FrontADMM(
+            rules.Fixed(jnp.eye(3)),
+            rules.Fixed(jnp.zeros((0, 3))),
+            rules.Fixed(jnp.zeros(3)),
+            jnp.zeros(3),
+            jnp.ones(()),
+            jnp.asarray([0, 1, 3], jnp.int32),
+            jnp.asarray([0, 1, 1, 2], jnp.int32),
+            rules.Fixed(jnp.ones(4)),
+        ).prepare(),
     ]
 
 
-@pytest.mark.parametrize("index", range(20))
+@pytest.mark.parametrize("index", range(21))
 @unchecked()
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep.auto.survey import Survey, quasi_newton_in
-from surestep.problem import Problem, working_precision
+from surestep.problem import AffineFront, Problem, working_precision
 from surestep.problem.penalties import Simplex
 from surestep.problem.structure import Structure
 from surestep.rules import (
     LBFGS,
     FistaWithRestart,
     Fixed,
+    FrontADMM,
     GaussNewton,
     HeavyBall,
     LearnedFista,
@@ -39,6 +40,8 @@ _WORTH_CASTING = 40
 """The least dimension in which products in single precision are tried."""
 _INNER = 8
 """Conjugate gradients of a Newton step, where Hessians are not inverted."""
+_WORST = 1e12
+"""The largest condition of a matrix that is inverted for all instances."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +98,8 @@ def _splitting(problem: Problem, hessian: np.ndarray, factor: np.ndarray | None)
 def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[Candidate]:
     yield from _accelerated(found, "accelerated gradients")
     yield _heavy_ball(found)
+    if structure.front is not None:
+        yield from _split_front(structure.front, problem.precision)
     yield Candidate("L-BFGS", LBFGS(), True)
     if structure.squares and found.dimension <= _NEWTON:
         grid = tuple(np.atleast_1d(damping) for damping in (0.0, 1e-4, 1e-2, 0.1))
@@ -147,6 +152,20 @@ def in_single_precision(candidate: Candidate, problem: Problem, dimension: int) 
     )
 
 
+def _split_front(front: AffineFront, kind: str) -> Iterator[Candidate]:
+    """Only where all functions seem convex, and those that bend or curve determine the point."""
+    weights = np.where(np.arange(len(front.matrix)) < front.bent, front.typical, front.curvature)
+    curvatures = np.linalg.eigvalsh(front.matrix.T @ (weights[:, None] * front.matrix))
+    if not front.convex or curvatures[0] * _WORST < curvatures[-1]:
+        return
+    # Races and checks see it if proximal maps need more steps than the usual ones.
+    rule = FrontADMM.of(front, front.typical, kind=kind, guarded=False)
+    shares = sorted(np.geomspace(1e-2, 1e2, 17), key=lambda share: abs(np.log(share)))
+    grid = [np.array([np.log(s * front.typical), r]) for s in shares for r in (1.85, 1.6)]
+    name = "ADMM on an affine image, factored once"
+    yield Candidate(name, rule, True, trainable=True, variants=tuple(grid))
+
+
 def started(candidate: Candidate, problem: Problem, found: Survey) -> Candidate:
     """The same from the start that the survey predicts."""
     with working_precision(problem):
@@ -170,11 +189,20 @@ def tuned(candidate: Candidate, hyper: np.ndarray, problem: Problem) -> Candidat
 
 
 def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
-    """A splitting method with a penalty for each coordinate, where the proximal map allows it."""
-    rule = candidate.rule
-    if not isinstance(rule, SharedADMM):
-        return candidate
-    if not (structure.penalty_separable or rule.total is not None):
-        return candidate
-    wide = jnp.broadcast_to(rule.log_penalty, (structure.dimension,))
-    return dataclasses.replace(candidate, rule=dataclasses.replace(rule, log_penalty=wide))
+    """A splitting method with a penalty for each coordinate or row, where the parts allow it."""
+    rule = _widened(candidate.rule, structure)
+    return candidate if rule is candidate.rule else dataclasses.replace(candidate, rule=rule)
+
+
+def _widened(rule: Rule, structure: Structure) -> Rule:
+    if isinstance(rule, Predicted):
+        inner = _widened(rule.rule, structure)
+        return rule if inner is rule.rule else dataclasses.replace(rule, rule=inner)
+    if isinstance(rule, FrontADMM):
+        number = len(rule.matrix.array)
+    elif isinstance(rule, SharedADMM) and (structure.penalty_separable or rule.total is not None):
+        number = structure.dimension
+    else:
+        return rule
+    wide = jnp.broadcast_to(rule.log_penalty, (number,))
+    return dataclasses.replace(rule, log_penalty=wide)

@@ -28,6 +28,8 @@ from surestep.problem.datasets import (
 from surestep.problem.draw import DrawnInChunks, working_precision
 from surestep.problem.form import Part, as_instances, named_leaves, parts, point_form, theta_form
 from surestep.problem.from_functions import CompositeFunctionProblem, make_problem
+from surestep.problem.front import AffineFront
+from surestep.problem.front_program import FrontProgram, front_program
 from surestep.problem.goal import Goal, at_start, reached, thresholds
 from surestep.problem.instance_files import fresh_instances, read_arrays_of
 from surestep.problem.instances import Instances, as_points
@@ -46,6 +48,7 @@ from surestep.problem.structure import Convolution, Structure, find_structure
 
 __all__ = [
     "ROLES",
+    "AffineFront",
     "Box",
     "CompositeFunctionProblem",
     "CompositeProblem",
@@ -54,6 +57,7 @@ __all__ = [
     "DrawnInChunks",
     "DualisedProblem",
     "Evaluations",
+    "FrontProgram",
     "Goal",
     "Instances",
     "KnownSmoothness",
@@ -85,6 +89,7 @@ __all__ = [
     "find_structure",
     "fingerprint",
     "fresh_instances",
+    "front_program",
     "instance",
     "linear_term",
     "make_problem",

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 ABSENT, FREE, AFFINE, ANYHOW = -1, 0, 1, 2
 """How a part depends on theta: there is no such part; not at all; with degree 1; nobody knows."""
@@ -41,11 +42,13 @@ class Degrees:
 Found = Degrees | None
 """The degrees of a value, or None: it may be anything."""
 
-_CONSTANT = Degrees((FREE, ABSENT, ABSENT))
-_X = Degrees((ABSENT, FREE, ABSENT))
-_THETA = Degrees((AFFINE, ABSENT, ABSENT))
+CONSTANT = Degrees((FREE, ABSENT, ABSENT))
+X = Degrees((ABSENT, FREE, ABSENT))
+THETA = Degrees((AFFINE, ABSENT, ABSENT))
+"""What a program begins with: numbers that nothing changes, the point, the instance."""
 
-_CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
+CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
+"""Operations that run a program, and do nothing else."""
 _MOVING = (
     "broadcast_in_dim", "convert_element_type", "copy", "copy_p", "device_put", "expand_dims",
     "name", "reduce_precision", "reshape", "rev", "sharding_constraint", "slice", "split",
@@ -67,8 +70,8 @@ def degrees(function: Callable[[Any, Any], Any], x: Any, theta: Any) -> Found:
     def anew(x: Any, theta: Any) -> Any:
         return function(x, theta)
 
-    given: list[Found] = [_X] * len(jax.tree.leaves(x))
-    given += [_THETA] * len(jax.tree.leaves(theta))
+    given: list[Found] = [X] * len(jax.tree.leaves(x))
+    given += [THETA] * len(jax.tree.leaves(theta))
     (found,) = _follow(jax.make_jaxpr(anew)(x, theta), given)
     return None if found is None or found.root else found
 
@@ -78,24 +81,35 @@ def _follow(program: Any, given: Sequence[Found]) -> list[Found]:
     inner = getattr(program, "jaxpr", program)
     known: dict[Any, Found] = dict(zip(inner.invars, given, strict=True))
     for variable, value in zip(inner.constvars, getattr(program, "consts", ()), strict=True):
-        known[variable] = _constant(value)
+        known[variable] = constant(value)
 
     def read(variable: Any) -> Found:
-        return _constant(variable.val) if hasattr(variable, "val") else known[variable]
+        return constant(variable.val) if hasattr(variable, "val") else known[variable]
 
     for operation in inner.eqns:
         arguments = [read(variable) for variable in operation.invars]
-        for variable, found in zip(operation.outvars, _apply(operation, arguments), strict=True):
-            known[variable] = _in_its_kind(found, variable.aval, operation.primitive.name)
+        known.update(zip(operation.outvars, results(operation, arguments), strict=True))
     return [read(variable) for variable in inner.outvars]
 
 
-def _constant(value: Any) -> Degrees:
+def results(operation: Any, given: list[Found]) -> list[Found]:
+    """The degrees of an operation's results, from those of its arguments."""
+    name, made = operation.primitive.name, _apply(operation, given)
+    return [
+        _in_its_kind(found, variable.aval, name)
+        for variable, found in zip(operation.outvars, made, strict=True)
+    ]
+
+
+def constant(value: Any) -> Degrees:
+    """The degrees of a number or an array that is known; those of a traced one, if it is traced."""
+    if isinstance(value, Tracer):
+        return CONSTANT
     kind = getattr(getattr(value, "dtype", None), "kind", "")  # Keys are arrays without a kind.
     if kind in ("f", "i", "u") and np.shape(value) == ():
         number = float(value)
-        return dataclasses.replace(_CONSTANT, number=number if number in (0, 1, 2) else None)
-    return _CONSTANT
+        return dataclasses.replace(CONSTANT, number=number if number in (0, 1, 2) else None)
+    return CONSTANT
 
 
 def _in_its_kind(found: Found, form: Any, name: str) -> Found:
@@ -111,7 +125,7 @@ def _in_its_kind(found: Found, form: Any, name: str) -> Found:
 def _apply(operation: Any, given: list[Found]) -> list[Found]:
     """What an operation makes of its arguments."""
     name = operation.primitive.name
-    if name in _CALLS:
+    if name in CALLS:
         program = operation.params.get("jaxpr", operation.params.get("call_jaxpr"))
         if len(getattr(program, "jaxpr", program).invars) == len(given):
             return _follow(program, given)
@@ -146,7 +160,7 @@ def _single(operation: Any, given: list[Found]) -> Found:
     if name in _SUMS:
         return _sum(given)
     if name == "neg":
-        return _product(given[0], _CONSTANT)
+        return _product(given[0], CONSTANT)
     if name == "square" or (name == "mul" and operation.invars[0] is operation.invars[1]):
         return _square(given[0])
     if name in _PRODUCTS:
@@ -162,7 +176,7 @@ def _single(operation: Any, given: list[Found]) -> Found:
     if name in _PLACED:
         values = [given[i] for i in _PLACED[name]]
         places = [found for i, found in enumerate(given) if i not in _PLACED[name]]
-        return _chosen(_anyhow(places), [*values, _CONSTANT])
+        return _chosen(_anyhow(places), [*values, CONSTANT])
     if name in ("triangular_solve", "custom_linear_solve"):
         systems = len(given) - len(operation.outvars)
         return _product(_anyhow(given[:systems]), _sum(given[systems:]))
@@ -174,7 +188,7 @@ def _anyhow(given: Sequence[Found]) -> Found:
     if any(found is None or found.moves for found in given):
         return None
     free = all(found is not None and found.constant for found in given)
-    return _CONSTANT if free else Degrees((ANYHOW, ABSENT, ABSENT))
+    return CONSTANT if free else Degrees((ANYHOW, ABSENT, ABSENT))
 
 
 def _sum(given: Sequence[Found]) -> Found:
@@ -216,7 +230,7 @@ def _exponent(operation: Any, given: list[Found]) -> float | None:
 
 def _power(power: float | None, given: list[Found]) -> Found:
     if power == 0:
-        return _CONSTANT
+        return CONSTANT
     if power == 1:
         return given[0]
     return _square(given[0]) if power == 2 else _anyhow(given)

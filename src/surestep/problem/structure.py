@@ -22,6 +22,7 @@ from surestep.problem.base import Problem, Theta, count, instance
 from surestep.problem.coordinates import acts_by_coordinates, adds_up_by_coordinates
 from surestep.problem.degrees import AFFINE, FREE, degrees
 from surestep.problem.draw import working_precision
+from surestep.problem.front import AffineFront, find_front
 from surestep.problem.kinds import CompositeProblem
 from surestep.problem.quadratic import (
     Rows,
@@ -108,6 +109,9 @@ class Structure:
     """The proximal map acts coordinate by coordinate."""
     squares: bool = False
     """The loss is a sum of squares, up to a constant, of numbers that `squares_of` computes."""
+    front: AffineFront | None = None
+    """The loss is a sum of functions of one number each, behind an affine map; looked for where
+    there is no part that is not smooth, no shared Hessian, and no such sum without the map."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -128,17 +132,27 @@ def find_structure(problem: Problem, thetas: Theta) -> Structure:
             penalty_separable=_penalty_separable(problem, start, theta),
             squares=_squares(problem, thetas),
         )
-        proved = degrees(smooth_part(problem), start, theta)
-        if proved is None:
+        found = _look_at_smooth_part(problem, thetas, found)
+        if found.composite or found.shared or found.separable:
             return found
-        errors = try_quadratic(problem, _some(thetas, found.dimension))
-        found = dataclasses.replace(found, quadratic=errors.quadratic <= tolerance)
-        shared = proved.powers[2] <= FREE and errors.shared <= tolerance
-        if not (found.quadratic and shared):
-            return found
-        affine = proved.powers[1] <= AFFINE and errors.affine <= tolerance
-        found = dataclasses.replace(found, shared=True, affine_in_theta=affine)
-        return _look_at_hessian(problem, theta, found)
+        return dataclasses.replace(found, front=find_front(problem, thetas, tolerance))
+
+
+def _look_at_smooth_part(problem: Problem, thetas: Theta, found: Structure) -> Structure:
+    """Whether it is quadratic, and what all instances share then."""
+    theta, tolerance = instance(thetas, 0), _TOLERANCE[problem.precision]
+    start = jax.eval_shape(problem.start, theta)
+    proved = degrees(smooth_part(problem), start, theta)
+    if proved is None:
+        return found
+    errors = try_quadratic(problem, _some(thetas, found.dimension))
+    found = dataclasses.replace(found, quadratic=errors.quadratic <= tolerance)
+    shared = proved.powers[2] <= FREE and errors.shared <= tolerance
+    if not (found.quadratic and shared):
+        return found
+    affine = proved.powers[1] <= AFFINE and errors.affine <= tolerance
+    found = dataclasses.replace(found, shared=True, affine_in_theta=affine)
+    return _look_at_hessian(problem, theta, found)
 
 
 def _words(found: Structure) -> list[str]:
@@ -163,9 +177,21 @@ def _words(found: Structure) -> list[str]:
         said.append(f"the Hessian is a convolution of shape {shape}, diagonal for {basis}")
     if found.squares:
         said.append("the loss is a sum of squares")
+    if found.front is not None:
+        said.append(_front_words(found.front))
     if found.penalty_separable:
         said.append("prox acts coordinate by coordinate")
     return said
+
+
+def _front_words(front: AffineFront) -> str:
+    rows, size = front.matrix.shape
+    kind = "convex functions" if front.convex else "functions"
+    return (
+        f"the loss is a sum of {kind} of one number each, as far as trials tell, of a map "
+        f"A x + b(theta) whose matrix ({rows} x {size}) is the same on every instance: it can be "
+        "factored once"
+    )
 
 
 def _some(thetas: Theta, dimension: int) -> Theta:

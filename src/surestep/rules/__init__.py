@@ -23,6 +23,7 @@ from surestep.rules.curvature import (
     MetricConjugateGradients,
     PreconditionedConjugateGradients,
 )
+from surestep.rules.front_splitting import FrontADMM
 from surestep.rules.gauss_newton import GaussNewton
 from surestep.rules.learned_fista import LearnedFista
 from surestep.rules.learned_primal_dual import LearnedPrimalDual
@@ -56,6 +57,7 @@ __all__ = [
     "Fista",
     "FistaWithRestart",
     "Fixed",
+    "FrontADMM",
     "GaussNewton",
     "GradientDescent",
     "HeavyBall",
