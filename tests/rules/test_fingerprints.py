@@ -91,9 +91,9 @@ def one_of_every_class() -> dict[str, Rule]:
 
 PINNED = {
     "FrontADMM": (
-        "6bc888ed2a4439b2d7d50f9dfd6af9363ddecbd98cc134284f63882e1993698e",
+        "04c22418b57d8be37bf3e542550562a80ec93f699995410b3bbb19e2198b0a1e",
         "matrix quadratics curvature log_penalty relaxation first places scales newton guarded "
-        "inverse pull",
+        "single inverse pull push",
     ),
     "Checked": (
         "2168976a288b9ff48fd74772cf2e3428830b00c4fe37cc97e186f0ce0ae6bc34",
@@ -113,8 +113,8 @@ PINNED = {
         "anew pairs",
     ),
     "SharedADMM": (
-        "940aa4895d90725c70999c0a044d9d2849935be6f51c52e046a8032f74504393",
-        "hessian log_penalty relaxation total single made",
+        "974050a2e98028334e7c65f1b05e472e184ff4a1d6e2af92e2c84bc0f47d53fe",
+        "hessian log_penalty relaxation total single inverse down up offset",
     ),
     "ADMM": (
         "bd0814ed1c350b74984f81f55e153605a5ddc79c6328ebd351a7e56776f373f5",

@@ -204,3 +204,25 @@ def test_single_precision_stays_single():
         oracle = Oracle(problem, np.ones(ROWS, "float32"))
         state = rule.step(oracle, rule.init(oracle, jnp.zeros(N, "float32")))
         assert {leaf.dtype for leaf in jax.tree.leaves(state)} == {np.dtype("float32")}
+
+
+def test_the_check_sees_the_loss_and_its_gradient():
+    """Through the image they are the loss's own."""
+    for problem in map(problem_of, (hinge, two_sided, logistic)):
+        with jax.enable_x64(True):
+            front = find_structure(problem, draw(problem, 8, named_key(0, "check"))).front
+            assert front is not None
+            rule = FrontADMM.of(front, front.typical).prepare()
+            theta = problem.sample(jax.random.key(5))
+            oracle = Oracle(problem, theta)
+            state = rule.init(oracle, oracle.start)
+            for _ in range(3):
+                state = rule.step(Oracle(problem, theta), state)
+            asked = Oracle(problem, theta)
+            value, slope = rule.loss_and_gradient(asked, state)
+            wanted = Oracle(problem, theta).value_and_gradient(state.x)
+            np.testing.assert_allclose(value, wanted[0], rtol=1e-12)
+            np.testing.assert_allclose(slope, wanted[1], rtol=1e-9, atol=1e-10)
+            assert asked.spent() == (1, 0)
+            np.testing.assert_allclose(rule.loss(asked, state), wanted[0], rtol=1e-12)
+            assert asked.spent() == (1, 1)

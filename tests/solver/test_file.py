@@ -110,6 +110,9 @@ def learned_rules():
             compared=False,
         ),
         rules.Newton(anew=False),
+        rules.NewtonCG(4, rules.Fixed(jnp.ones(3, jnp.float32)), squares=True),
+        rules.GaussNewton(jnp.asarray(1e-3)),
+        rules.SinglePrecisionQuasiNewton.of(jnp.eye(3)),
         rules.FrontADMM(
             rules.Fixed(jnp.eye(3)),
             rules.Fixed(jnp.zeros((0, 3))),
@@ -123,7 +126,7 @@ def learned_rules():
     ]
 
 
-@pytest.mark.parametrize("index", range(21))
+@pytest.mark.parametrize("index", range(24))
 @unchecked()
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]

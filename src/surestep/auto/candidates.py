@@ -55,6 +55,8 @@ class Candidate:
     trainable: bool = False
     variants: tuple[np.ndarray, ...] = ()
     """Other hypers to try, for a rule whose numbers are tuned and not trained."""
+    late: bool = False
+    """Whether it is tried after the others, and only if there is time."""
 
 
 def candidates(problem: Problem, found: Survey, structure: Structure) -> list[Candidate]:
@@ -106,14 +108,14 @@ def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[C
         rule = GaussNewton(jnp.asarray(1e-8))
         yield Candidate("Gauss-Newton", rule, True, variants=grid)
     if found.dimension <= _NEWTON:
-        yield Candidate("Newton", Newton(), True)
+        yield Candidate("Newton", Newton(), True, late=True)
     if found.dimension <= _CHORD:
         yield Candidate("chord, a Hessian an instance", Newton(anew=False, pairs=3), True)
     root = jnp.asarray(found.root, problem.precision)
     if found.dimension > _NEWTON:
         rule = NewtonCG(_INNER, squares=structure.squares)
         name = "Gauss-Newton" if structure.squares else "Newton"
-        yield Candidate(f"{name} by conjugate gradients", rule, True)
+        yield Candidate(f"{name} by conjugate gradients", rule, True, late=not found.shape)
     if found.dimension > _NEWTON and not found.shape:
         metric = root**2 if root.ndim == 1 else (root @ root.T).astype(jnp.float32)
         rule = NewtonCG(_INNER // 2, Fixed(metric), structure.squares)
@@ -122,7 +124,7 @@ def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[C
     for memory in (3, 10):
         rule = dataclasses.replace(quasi_newton_in(root, found.shape, reach), memory_size=memory)
         name = f"quasi-Newton in a shared metric, {memory} pairs"
-        yield Candidate(name, rule, trainable=True)
+        yield Candidate(name, rule, trainable=True, late=memory > 3)
 
 
 def _heavy_ball(found: Survey) -> Candidate:
@@ -132,7 +134,7 @@ def _heavy_ball(found: Survey) -> Candidate:
         for momentum in (0.8, 0.6, 0.95)
         for factor in (1.0, 2.0, 3.0)
     ]
-    return Candidate("heavy ball", rule, True, variants=tuple(grid))
+    return Candidate("heavy ball", rule, True, variants=tuple(grid), late=True)
 
 
 def in_single_precision(candidate: Candidate, problem: Problem, dimension: int) -> Candidate | None:
@@ -140,7 +142,7 @@ def in_single_precision(candidate: Candidate, problem: Problem, dimension: int) 
     rule = candidate.rule
     if problem.precision == "float32" or dimension < _WORTH_CASTING:
         return None
-    if isinstance(rule, SharedADMM):
+    if isinstance(rule, SharedADMM | FrontADMM):
         changed = dataclasses.replace(rule, single=True)
     elif isinstance(rule, MetricQuasiNewton) and rule.root.ndim == 2:
         fields = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}

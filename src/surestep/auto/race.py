@@ -35,6 +35,7 @@ from surestep.rules.base import Rule, hyper_of, with_hyper
 
 _FINAL, _ROUNDS = 6, 3  # so many are timed alone too, in so many turns
 _BEHIND = 4  # unless they take so many times the best one's time in a batch
+_EARLY, _LATE = 0.5, 0.35  # shares of the time after which no others are tried
 _TIE = 1.05  # what a richer candidate must be faster by
 _BATCH, _DEEPEST = 16, 40  # instances of a training step, and iterations that are unrolled
 _STEPS = 20  # training steps of one compiled call
@@ -79,9 +80,10 @@ def hold_race(
     with report.stage("race", len(entrants) + 4, "candidates") as bar:
         # Everybody has a short while; where nobody is there in time, all have a longer one.
         for share in (0.04, 0.3):
-            for entrant in entrants:
-                if watch.seconds > 0.6 * seconds and (racers or share > 0.04):
-                    break
+            for entrant in sorted(entrants, key=lambda entrant: entrant.late):
+                enough = _LATE if entrant.late else _EARLY
+                if watch.seconds > enough * seconds and (racers or share > 0.04):
+                    continue
                 rival = min((racer.entry.batch for racer in racers), default=math.inf)
                 # Who has a second try takes part once.
                 racers = [racer for racer in racers if racer.candidate.name != entrant.name]

@@ -92,6 +92,16 @@ class Rule(eqx.Module):
         known = getattr(state, "value", None)
         return oracle.value(state.x) if known is None else known
 
+    def loss_and_gradient(self, oracle: Oracle, state: Any) -> tuple[Scalar, Vector]:
+        """The loss and its gradient at a state's point: known, or else evaluated now.
+
+        It is what checks look at, of losses without a non-smooth part. A rule that knows a cheaper
+        way there than the user's own program may go it.
+        """
+        if isinstance(state, GradientState):
+            return state.value, state.gradient
+        return oracle.value_and_gradient(state.x)
+
     def resume(self, oracle: Oracle, x: Vector) -> State:
         """The state without a memory at a point of a rollout under way.
 

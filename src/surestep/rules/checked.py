@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.problem import CompositeProblem, Oracle, Vector
-from surestep.rules.base import GradientState, Need, Rule, State, hyper_of
+from surestep.rules.base import Need, Rule, State, hyper_of
 
 _BETWEEN = 10  # iterations of the fallback from one check to the next
 
@@ -186,22 +186,20 @@ class Checked(Rule):
 
     def examine(self, oracle: Oracle, state: Any) -> Verdict:
         """The check itself: one gradient, which some rules know already."""
-        verdict = self._examined(oracle, state)
+        verdict = self._examined(oracle, self.rule, state)
         if not self.compared:
             return verdict
         worse = verdict.value > oracle.value(oracle.start)
         return dataclasses.replace(verdict, passed=verdict.passed & ~worse)
 
-    def _examined(self, oracle: Oracle, state: Any) -> Verdict:
+    def _examined(self, oracle: Oracle, rule: Rule, state: Any) -> Verdict:
         if isinstance(oracle.problem, CompositeProblem):
             parts = oracle.parts(state.x)
             value, size = parts.value, self.step_size
             moved = oracle.prox(state.x - size * parts.smooth_gradient, size)
             slope = (state.x - moved) / size
-        elif isinstance(state, GradientState):
-            value, slope = state.value, state.gradient
         else:
-            value, slope = oracle.value_and_gradient(state.x)
+            value, slope = rule.loss_and_gradient(oracle, state)
         length = jnp.sqrt(jnp.sum(slope * slope))
         return Verdict(value, length, jnp.isfinite(value) & (length <= self.tolerance))
 
@@ -230,7 +228,7 @@ class Checked(Rule):
             state, _, made, spent = carry
             state, spent = jax.lax.fori_loop(0, _BETWEEN, one, (state, spent))
             inner = oracle.fresh()
-            passed = self._examined(inner, state).passed
+            passed = self._examined(inner, fallback, state).passed
             return state, passed, made + _BETWEEN, spent + inner.spent()[0]
 
         none = jnp.zeros((), jnp.int32)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from surestep.base.errors import ConfigurationError
 from surestep.problem import AffineFront, FrontProgram, Oracle, Vector, front_program
-from surestep.rules.base import Fixed, Rule, State
+from surestep.rules.base import Fixed, Rule, State, product
 
 _ENOUGH = 0.1  # what may be left of a slope, as a share of what it was before Newton's steps
 _MOST = 40  # steps more than the usual ones
@@ -27,8 +27,8 @@ class FrontState(State):
     x: Vector
     image: Image
     multiplier: Image
-    offset: Image
-    """The image of 0."""
+    offset: Float[Array, " m"]
+    """The image of 0; those of rows that are not split off come last."""
     origin: Vector
     """The point that belongs to an image and a multiplier that are equal."""
     shift: Float[Array, " size"]
@@ -88,7 +88,9 @@ class FrontADMM(Rule):
     - `newton`: how many Newton steps a proximal map takes.
     - `guarded`: whether it takes more where these do not do. Without that a batch is twice as fast,
       but with penalties far below the curvature the iterates may circle around the minimum.
-    - `inverse`, `pull`: what `prepare` computes from matrix and penalties.
+    - `single`: whether the products of an iteration are computed in single precision. All else
+      keeps the problem's, so their rounding does not add up.
+    - `inverse`, `pull`, `push`: what `prepare` computes from matrix and penalties.
 
     ```python
     import jax
@@ -121,8 +123,10 @@ class FrontADMM(Rule):
     scales: Fixed | None = None
     newton: int = eqx.field(static=True, default=2)
     guarded: bool = eqx.field(static=True, default=True)
+    single: bool = eqx.field(static=True, default=False)
     inverse: Fixed | None = None
     pull: Fixed | None = None
+    push: Fixed | None = None
 
     @classmethod
     def of(
@@ -151,7 +155,12 @@ class FrontADMM(Rule):
     def prepare(self) -> "FrontADMM":
         """With its matrices."""
         made = self._matrices()
-        return dataclasses.replace(self, inverse=Fixed(made.inverse), pull=Fixed(made.pull))
+        pull, push = made.pull, self.matrix.array
+        if self.single:
+            pull, push = pull.astype(jnp.float32), push.astype(jnp.float32)
+        return dataclasses.replace(
+            self, inverse=Fixed(made.inverse), pull=Fixed(pull), push=Fixed(push)
+        )
 
     def _matrices(self) -> Matrices:
         if self.inverse is not None and self.pull is not None:
@@ -178,17 +187,38 @@ class FrontADMM(Rule):
         pulled = (pushed[:bent] + penalty * offset[:bent]) @ split
         pulled += (pushed[bent:] + left[bent:]) @ rest
         origin = -(self._matrices().inverse @ pulled)
-        return FrontState(x, image[:bent], left[:bent] / penalty, offset[:bent], origin, shift)
+        return FrontState(x, image[:bent], left[:bent] / penalty, offset, origin, shift)
 
     def step(self, oracle: Oracle, state: FrontState) -> FrontState:
         """The point, its image, relaxed, then every function by itself."""
         oracle.spend(gradients=1)
-        x = self._matrices().pull @ (state.image - state.multiplier) + state.origin
-        reached = self.matrix.array @ x + state.offset
+        push = self.matrix.array if self.push is None else self.push.array
+        x = product(self._matrices().pull, state.image - state.multiplier) + state.origin
+        reached = product(push, x) + state.offset[: state.image.size]
         relaxation = jnp.clip(self.relaxation, 0.1, 1.95)
         aim = state.image + relaxation * (reached - state.image) + state.multiplier
         image = self._prox(self._slopes(oracle, state.shift), aim, state.image)
         return dataclasses.replace(state, x=x, image=image, multiplier=aim - image)
+
+    def loss_and_gradient(self, oracle: Oracle, state: FrontState) -> tuple[Array, Vector]:
+        """Through the image: the user's loss may take many steps where these are two products."""
+        oracle.spend(gradients=1)
+        split, rest, bent = self.matrix.array, self.quadratics.array, len(self.matrix.array)
+        value, slope = jax.value_and_grad(self._of_image(oracle, state))(self._image(state))
+        return value, slope[:bent] @ split + slope[bent:] @ rest
+
+    def loss(self, oracle: Oracle, state: FrontState) -> Array:
+        """Through the image, too."""
+        oracle.spend(values=1)
+        return self._of_image(oracle, state)(self._image(state))
+
+    def _image(self, state: FrontState) -> Float[Array, " m"]:
+        x = state.x
+        return jnp.concatenate([self.matrix.array @ x, self.quadratics.array @ x]) + state.offset
+
+    def _of_image(self, oracle: Oracle, state: FrontState) -> Callable[[Array], Array]:
+        program, bent = self._program(oracle), len(self.matrix.array)
+        return lambda z: self._outer(program, oracle, state.shift, z[:bent], z[bent:])
 
     def _program(self, oracle: Oracle) -> FrontProgram:
         program = front_program(oracle.problem, oracle.theta)

@@ -19,25 +19,6 @@ class SharedSplitState(State):
     linear: Vector
 
 
-class Solve(eqx.Module):
-    """The smooth part's step, made once: `inverse @ v`, or `v / penalty - up @ (down @ v)`."""
-
-    inverse: Fixed | None
-    down: Fixed | None = None
-    up: Fixed | None = None
-    offset: Fixed | None = None
-    """What is added, so that all coordinates add up to their total."""
-
-    def __call__(self, v: Vector, penalty: Float[Array, "..."]) -> Vector:
-        """The solution for a right-hand side."""
-        if self.inverse is not None:
-            found = product(self.inverse.array, v)
-        else:
-            assert self.down is not None and self.up is not None
-            found = v / penalty - product(self.up.array, product(self.down.array, v))
-        return found if self.offset is None else found + self.offset.array
-
-
 class SharedADMM(Rule):
     """ADMM for a smooth part `x'Hx / 2 - c'x` whose Hessian `H` all instances share.
 
@@ -56,7 +37,8 @@ class SharedADMM(Rule):
       smooth step, the proximal map is the positive part, and the point is scaled to the total.
     - `single`: whether products are computed in single precision. All else keeps the problem's, so
       the rounding of a product, of relative size 1e-7, does not add up.
-    - `made`: what `prepare` computes.
+    - `inverse`, `down`, `up`, `offset`: what `prepare` computes. The smooth part's solution is
+      `inverse @ v`, or `v / penalty - up @ (down @ v)`; the offset brings it to the total.
 
     ```python
     import jax.numpy as jnp
@@ -71,7 +53,10 @@ class SharedADMM(Rule):
     relaxation: Float[Array, ""]
     total: float | None = eqx.field(static=True, default=None)
     single: bool = eqx.field(static=True, default=False)
-    made: Solve | None = None
+    inverse: Fixed | None = None
+    down: Fixed | None = None
+    up: Fixed | None = None
+    offset: Fixed | None = None
 
     def __check_init__(self) -> None:
         """Refuse a total that nothing positive adds up to."""
@@ -93,9 +78,6 @@ class SharedADMM(Rule):
 
     def prepare(self) -> "SharedADMM":
         """With its matrices."""
-        return dataclasses.replace(self, made=self._solve())
-
-    def _solve(self) -> Solve:
         array = self.hessian.array
         rows, size = array.shape
         penalties = jnp.broadcast_to(jnp.exp(self.log_penalty), (size,))
@@ -103,15 +85,25 @@ class SharedADMM(Rule):
             # The Sherman-Morrison-Woodbury formula: a small inverse and two products.
             scaled = array / penalties
             small = jnp.linalg.inv(jnp.eye(rows, dtype=array.dtype) + scaled @ array.T)
-            return Solve(None, self._stored(small @ scaled), self._stored(scaled.T))
+            down, up = self._stored(small @ scaled), self._stored(scaled.T)
+            return dataclasses.replace(self, down=down, up=up)
         whole = array if rows == size else array.T @ array
         inverse = jnp.linalg.inv(whole + jnp.diag(penalties))
         if self.total is None:
-            return Solve(self._stored(inverse))
+            return dataclasses.replace(self, inverse=self._stored(inverse))
         ones = jnp.sum(inverse, axis=1)
         share = ones / jnp.sum(ones)
-        offset = Fixed(self.total * share)
-        return Solve(self._stored(inverse - jnp.outer(share, ones)), offset=offset)
+        inverse = self._stored(inverse - jnp.outer(share, ones))
+        return dataclasses.replace(self, inverse=inverse, offset=Fixed(self.total * share))
+
+    def _smooth(self, v: Vector, penalty: Float[Array, "..."]) -> Vector:
+        """The smooth part's solution for a right-hand side."""
+        if self.down is not None and self.up is not None:
+            return v / penalty - product(self.up.array, product(self.down.array, v))
+        if self.inverse is None:
+            return self.prepare()._smooth(v, penalty)
+        found = product(self.inverse.array, v)
+        return found if self.offset is None else found + self.offset.array
 
     def _stored(self, matrix: Float[Array, "m n"]) -> Fixed:
         return Fixed(matrix.astype(jnp.float32) if self.single else matrix)
@@ -139,10 +131,9 @@ class SharedADMM(Rule):
         """The smooth part, relaxed, then the other one."""
         oracle.spend(gradients=1)
         penalty = jnp.exp(self.log_penalty)
-        solve = self._solve() if self.made is None else self.made
         # The point that is shown adds up to the total, the one that iterates does so in the end.
         x = state.x if self.total is None else jnp.maximum(state.sum, 0.0)
-        smooth = solve(state.linear + penalty * (2 * x - state.sum), penalty)
+        smooth = self._smooth(state.linear + penalty * (2 * x - state.sum), penalty)
         relaxation = jnp.clip(self.relaxation, 0.1, 1.95)
         moved = state.sum + relaxation * (smooth - x)
         near = self._near(oracle, moved, penalty)
