@@ -1,9 +1,7 @@
 """The library as a user calls it: fit, then solve."""
 
 import dataclasses
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -58,9 +56,7 @@ def iterations_of(solver: ss.Solver, where: Ground) -> list[int | None]:
     return found
 
 
-def bare(solver: ss.Solver, iterations: int, batch: int) -> Any:
-    """The compiled loop alone, as `export` writes it, without what `solve` does around it."""
-    with tempfile.TemporaryDirectory(prefix="surestep-bare-") as place:
-        path = Path(place) / "solver.jax"
-        solver.export(path, batch=batch, iterations=iterations)
-        return jax.jit(jax.export.deserialize(bytearray(path.read_bytes())).call)
+def bare(solver: ss.Solver, iterations: int) -> tuple[Any, Any]:
+    """The compiled function alone, of an instance and of a batch, without what `solve` does."""
+    function = solver.function(iterations)
+    return jax.jit(function), jax.jit(jax.vmap(function))

@@ -29,7 +29,6 @@ from benchmarks.strangers.records import (
     load_table,
     save_table,
 )
-from surestep.base.errors import SurestepError
 from surestep.base.machine import provenance
 
 NONE = "none"
@@ -82,7 +81,7 @@ def contest(entered: Family, effort: Effort, say: Say) -> Outcome:
         for a, accuracy in enumerate(ACCURACIES):
             ready = [make() for make in rivals[a][0]]
             if made.solver is not None and (number := counted[a]) is not None:
-                ready = [*us(made.solver, number, where, say), *ready]
+                ready = [*us(made.solver, number, where), *ready]
             times = timing.in_rounds(ready, where.size, effort.rounds, effort.far)
             bare += [one for one in times if one.solver == timing.BARE]
             times = [one for one in times if one.solver != timing.BARE]
@@ -113,15 +112,12 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def us(solver: Any, iterations: int, where: Ground, say: Say) -> list[timing.Contender]:
-    """Our solver as a user calls it, and its bare loop where it can be exported."""
-    entered = [timing.of_ours(solver, iterations, where.thetas)]
-    try:
-        single, many = (ours.bare(solver, iterations, size) for size in (1, where.size))
-    except SurestepError as error:
-        say(f"the bare loop is not measured: {error}")
-        return entered
-    return [*entered, timing.of_bare(single, many, iterations, where.thetas)]
+def us(solver: Any, iterations: int, where: Ground) -> list[timing.Contender]:
+    """Our solver as a user calls it, and its function without what `solve` looks at."""
+    return [
+        timing.of_ours(solver, iterations, where.thetas),
+        timing.of_bare(*ours.bare(solver, iterations), iterations, where.thetas),
+    ]
 
 
 def opponents(entered: Family, where: Ground, say: Say) -> list[tuple[list[Ready], list[str]]]:

@@ -21,7 +21,7 @@ SOLVES = 500
 """How many single solves the percentiles of their times are taken from, at least."""
 FAR = 5.0
 """Who is so many times slower than the fastest at first sight sits out the rounds."""
-OURS, BARE = "surestep", "surestep, bare loop"
+OURS, BARE = "surestep", "surestep, as a function"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,18 +96,17 @@ def of_ours(solver: ss.Solver, iterations: int, thetas: Any) -> Contender:
 
 
 def of_bare(single: Any, many: Any, iterations: int, thetas: Any) -> Contender:
-    """Our loop as an exported program; instances go by the names that it gives them."""
-    named = thetas if isinstance(thetas, dict) else {"theta": thetas}
-    rows = [jax.tree.map(lambda leaf: leaf[None], one) for one in separate(named)]
+    """Our function, compiled as the opponents' loops are."""
+    instances = separate(thetas)
 
     def one_by_one() -> None:
         with jax.enable_x64(True):
-            for theta in rows:
-                np.asarray(jax.tree.leaves(single(theta)["x"])[0])
+            for theta in instances:
+                np.asarray(jax.tree.leaves(single(theta))[0])
 
     def at_once() -> None:
         with jax.enable_x64(True):
-            np.asarray(jax.tree.leaves(many(named)["x"])[0])
+            np.asarray(jax.tree.leaves(many(thetas))[0])
 
     return Contender(BARE, "ours", "", iterations, one_by_one, at_once)
 

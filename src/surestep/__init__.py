@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from surestep.run.config import RunConfig
     from surestep.run.learned import Learned
     from surestep.run.pipeline import learn
+    from surestep.solver.load import load
     from surestep.solver.monitor import Monitor
     from surestep.solver.solution import Coverage, Solution
-    from surestep.solver.solver import Solver, load
+    from surestep.solver.solver import Solver
     from surestep.storage.run_folder import RunFolder
     from surestep.train.constraint import Constraint
     from surestep.train.experiment import Accuracies, Experiment, External
@@ -76,7 +77,7 @@ _HOMES = {
     "Statement": "certify.certificate",
     "fit": "auto.fit",
     "learn": "run.pipeline",
-    "load": "solver.solver",
+    "load": "solver.load",
     "make_problem": "problem.from_functions",
     "open_problem": "paper.registry",
     "plan_fit": "auto.fit",

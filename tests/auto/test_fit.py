@@ -50,7 +50,7 @@ from surestep.rules import (
     Predicted,
 )
 from surestep.rules.base import Rule, solver_fingerprint
-from surestep.solver.solver import load
+from surestep.solver.load import load
 
 
 @pytest.fixture(scope="module", name="surveyed")

@@ -158,7 +158,8 @@ def _table():
     far = records.Timed("GD", "loop", "", 999, [], [], (9.0, 9.0))
     never = records.Timed("HB", "loop", "", None, [], [], None)
     contest = records.Contest(1e-6, [ours, best, far, never])
-    outcome = records.Outcome("portfolio", 64, "1m", 70.0, 40.0, "a rule", [contest], [])
+    bare = records.Timed("function", "ours", "", 12, [1.0, 2.0, 3.0], [0.25] * 3, (1.0, 1.0))
+    outcome = records.Outcome("portfolio", 64, "1m", 70.0, 40.0, "a rule", [contest], [bare])
     return records.Table(records.SCHEMA, {"jax": "0"}, [outcome])
 
 
@@ -169,8 +170,9 @@ def test_results_are_read_back_and_printed(tmp_path):
     assert again == _table()
     text = page.page(again)
     alone = "| portfolio | 1e-06 | alone | 4 s (12) | ADMM 8 s (30) | 0.50 (0.50 to 0.50) | "
-    assert alone + "10 solves |" in text
-    assert "| 1 s (12) | ADMM 500 ms (30) | 2.00 (2.00 to 2.00) |  |" in text
+    assert alone + "0.25 (0.25 to 0.25) | 10 solves |" in text
+    both = "2.00 (2.00 to 2.00) | 0.50 (0.50 to 0.50)"
+    assert f"| 1 s (12) | ADMM 500 ms (30) | {both} |  |" in text
     assert "| GD | 999, (9 s), (9 s) |" in text
     assert "| HB | - |" in text
     assert "ours, 50th and 99th percentile: to 1e-06 3 s and 7 s." in text
@@ -181,7 +183,8 @@ def test_tables_from_before_latencies_are_read(tmp_path):
     records.save_table(_table(), path)
     plain = json.loads(path.read_text())
     plain["schema"] = 1
-    for one in plain["outcomes"][0]["contests"][0]["timed"]:
+    outcome = plain["outcomes"][0]
+    for one in outcome["contests"][0]["timed"] + outcome["bare"]:
         del one["latency"]
     path.write_text(json.dumps(plain))
     again = records.load_table(path)

@@ -20,7 +20,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.cli.main import main
 from surestep.problem.goal import Goal
 from surestep.rollout.loop import Status
-from surestep.rules import GradientDescent
+from surestep.rules import Checked, GradientDescent
 from surestep.solver.solver import Solver
 from surestep.storage.records import to_json
 
@@ -150,6 +150,31 @@ def test_an_exported_solver_runs_without_surestep(tmp_path):
             for part, x in points.items():
                 np.testing.assert_allclose(found[f"x.{part}".rstrip(".")], x, rtol=1e-12)
     assert SOLVER.solve(THETAS).covered
+
+
+def test_as_a_function_it_ends_where_solve_ends():
+    """Compiled, in a batch and inside another program; helped and longer ones too."""
+    bowl = Bowl()
+    slow = Checked(GradientDescent(1e-3), GradientDescent(0.3), at=4, tolerance=1e-3)
+    theta = np.random.default_rng(0).normal(size=(3, 2, 2))
+    for rule in (GradientDescent(0.3), slow):
+        solver = Solver(bowl, rule, 7, Goal(1.0, 1.0))
+        for iterations in (None, 2, 4, 9):
+            wanted = solver.solve(theta, iterations=iterations)
+            function = solver.function(iterations)
+            with jax.enable_x64(True):
+                many = jax.jit(jax.vmap(function))(theta)
+                one = jax.jit(function)(theta[1])
+            for part, x in wanted.x.items():
+                np.testing.assert_allclose(many[part], x, rtol=1e-10, atol=1e-13)
+                np.testing.assert_allclose(one[part], x[1], rtol=1e-10, atol=1e-13)
+    with pytest.raises(ConfigurationError, match="iterations must be at least 1"):
+        SOLVER.function(0)
+    # Where it diverges, the start is handed out.
+    wild = Solver(bowl, GradientDescent(1e200), 9, Goal(1.0, 1.0))
+    with jax.enable_x64(True):
+        found, start = wild.function()(theta[0]), bowl.start(theta[0])
+    jax.tree.map(np.testing.assert_array_equal, found, start)
 
 
 def test_exports_that_cannot_be_are_refused(tmp_path, monkeypatch):

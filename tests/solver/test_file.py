@@ -23,9 +23,10 @@ from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
 from surestep.rules import GradientDescent, HeavyBall
 from surestep.rules.base import Rule, missing_needs, solver_fingerprint, with_hyper
+from surestep.solver.load import load
 from surestep.solver.posterior import Posterior
 from surestep.solver.rule_data import CLASSES, pack, references, unpack
-from surestep.solver.solver import Solver, load
+from surestep.solver.solver import Solver
 from surestep.storage import arrays as store
 
 SOLVER = certified_solver()

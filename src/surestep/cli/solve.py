@@ -14,8 +14,9 @@ from surestep.cli.arguments import parse, require_seed, unset
 from surestep.paper import open_problem
 from surestep.problem import read_arrays_of
 from surestep.solver.export import named_points
+from surestep.solver.load import load
 from surestep.solver.solution import Solution
-from surestep.solver.solver import Policy, load
+from surestep.solver.solver import Policy
 from surestep.storage.files import write_bytes
 
 

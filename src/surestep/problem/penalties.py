@@ -20,6 +20,7 @@ from surestep.problem.base import Point
 Weight = float | Callable[[Any], Any]
 """A number, or a function that reads it from the instance."""
 
+_FEW = 128  # coordinates that are compared with each other rather than sorted
 Step = Float[Array, "..."] | float
 """A positive number, or one for each coordinate."""
 
@@ -271,8 +272,17 @@ class Simplex(Penalty):
         )
 
     def prox(self, x: Point, step: Step, theta: Any) -> Point:
-        """The nearest point inside, by sorting (Held, Wolfe and Crowder's method)."""
+        """The nearest point inside, by sorting (Held, Wolfe and Crowder's method).
+
+        A few coordinates are compared with each other instead, which is faster than sorting them.
+        """
         vector = _vector(x)
+        if vector.size <= _FEW:
+            above = vector[None, :] >= vector[:, None]
+            sums = jnp.sum(jnp.where(above, vector[None, :], 0.0), axis=1)
+            levels = (sums - self.total) / jnp.sum(above, axis=1)
+            # Of all sets of largest coordinates, the one that stays positive has the largest level.
+            return jnp.maximum(vector - jnp.max(levels), 0.0).reshape(jnp.shape(x))
         ranked = -jnp.sort(-vector)
         excess = jnp.cumsum(ranked) - self.total
         numbers = jnp.arange(1, vector.size + 1)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.problem import Evaluations, Oracle, Point, Problem, Theta, Vector
 from surestep.rules.base import Rule
-from surestep.rules.checked import Checked
+from surestep.rules.checked import Checked, Verdict
 
 
 class Status(enum.IntEnum):
@@ -299,9 +299,41 @@ def unwatched(
         passed = jnp.ones((), bool)
     else:
         state, spent = jax.lax.fori_loop(0, jnp.minimum(number, checked.at), body, first)
-        last = Oracle(problem, theta)
-        verdict = checked.examine(last, state)
-        loss, spent = verdict.value, spent.plus(last)
-        passed = verdict.passed | (number < checked.at)
+
+        def looked() -> tuple[Scalar, Array, Array]:
+            known = inner.loss(Oracle(problem, theta), state)
+            return known, jnp.zeros((), jnp.int32), jnp.ones((), bool)
+
+        def examined() -> tuple[Scalar, Array, Array]:
+            last = Oracle(problem, theta)
+            verdict = checked.examine(last, state)
+            return verdict.value, jnp.asarray(last.spent()[0], jnp.int32), verdict.passed
+
+        # The number is the same for all instances of a batch, so one of the two is computed.
+        loss, asked, passed = jax.lax.cond(number < checked.at, looked, examined)
+        spent = Evaluations(spent.gradients + asked, spent.values)
     loss = jnp.where(jnp.isfinite(loss), loss, jnp.inf)
     return Ended(state.x, loss, spent.gradients, passed)
+
+
+def whole(rule: Rule, problem: Problem, theta: Theta, iterations: int) -> Ended:
+    """A solve from beginning to end as part of a program: with its check, help and what follows.
+
+    `rollout.program` does the same for sets, and gathers those that need help.
+    """
+    end = unwatched(rule, problem, theta, iterations)
+    if not isinstance(rule, Checked) or iterations < rule.at:
+        return end
+
+    def helped() -> tuple[Vector, Scalar, Array]:
+        failed = Verdict(end.loss, jnp.full_like(end.loss, jnp.inf), jnp.zeros((), bool))
+        found = rule.help(Oracle(problem, theta), end.x, failed, rule.rescue)
+        return found.x, found.value, found.gradients
+
+    none = jnp.zeros((), jnp.int32)
+    x, loss, asked = jax.lax.cond(end.passed, lambda: (end.x, end.loss, none), helped)
+    end = Ended(x, loss, end.gradients + asked, end.passed)
+    if iterations > rule.at:
+        tail = unwatched(rule.fallback, problem, theta, iterations - rule.at, x)
+        end = Ended(tail.x, tail.loss, end.gradients + tail.gradients, end.passed)
+    return end

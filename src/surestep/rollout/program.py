@@ -45,12 +45,20 @@ class Program:
         prepared = _prepared(rule)
         return cls(*split((prepared, problem)), prepared, block)
 
+    @functools.cached_property
+    def _head(self) -> Callable[..., Any]:
+        # Looking it up takes as long as a small solve.
+        return _run(self.rest, self.block)
+
+    @functools.cached_property
+    def _tail(self) -> Callable[..., Any]:
+        return _tail(self.rest, self.block)
+
     def solve(self, thetas: Theta, steps: int, x: Point | None) -> Solved:
         """So many iterations on every instance of a stacked set."""
         checked = self.rule if isinstance(self.rule, Checked) else None
         early = steps if checked is None else min(steps, checked.at)
-        run = _run(self.rest, self.block)
-        ended = run(self.arrays, thetas, np.asarray(early, np.int32), x)
+        ended = self._head(self.arrays, thetas, _number(early), x)
         points, loss, gradients, passed = jax.tree.map(np.asarray, ended)
         made = np.full(loss.shape, early)
         if checked is None:
@@ -59,9 +67,8 @@ class Program:
         if not passed.all():
             found = self.helped(thetas, found, np.flatnonzero(~passed))
         if steps > checked.at:
-            tail = _tail(self.rest, self.block)
-            late = np.asarray(steps - checked.at, np.int32)
-            points, loss, more = jax.tree.map(np.asarray, tail(self.arrays, thetas, late, found.x))
+            late = self._tail(self.arrays, thetas, _number(steps - checked.at), found.x)
+            points, loss, more = jax.tree.map(np.asarray, late)
             found = Solved(points, loss, np.full(loss.shape, steps), found.gradients + more)
         return found
 
@@ -106,6 +113,12 @@ class Program:
             found.iterations + put(np.zeros_like(found.iterations), iterations),
             found.gradients + spent,
         )
+
+
+@functools.lru_cache(maxsize=4096)
+def _number(value: int) -> Array:
+    """A number of iterations, where programs are given it from."""
+    return jax.device_put(np.asarray(value, np.int32))
 
 
 @eqx.filter_jit

@@ -1,17 +1,19 @@
 """A compiled solver as a file that runs with JAX alone."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import export
 from jax.flatten_util import ravel_pytree
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.machine import require
-from surestep.problem import Problem, Theta, named_leaves, working_precision
-from surestep.rollout.loop import Rollout, rollout
+from surestep.problem import Point, Problem, Theta, named_leaves, working_precision
+from surestep.rollout.loop import Ended, Status, whole
 from surestep.rules.base import Rule
 from surestep.rules.blocks import without_kernels
 from surestep.storage.files import write_bytes
@@ -35,17 +37,17 @@ def export_solver(
         thetas = jax.tree.unflatten(structure, [instances[name] for name in names])
         prepared = without_kernels(rule.prepare())
 
-        def one(theta: Theta) -> tuple[Rollout, Any]:
-            found = rollout(prepared, problem, theta, iterations)
-            unravel = ravel_pytree(problem.start(theta))[1]
-            return found, unravel(found.x)
+        def one(theta: Theta) -> tuple[Ended, Any]:
+            found = whole(prepared, problem, theta, iterations)
+            return found, point_of(problem, theta, found)
 
         # Blocks divide a known number of instances, an unknown one is taken as a whole.
         found, x = (
             jax.vmap(one)(thetas) if batch is None else jax.lax.map(one, thetas, batch_size=block)
         )
         points = {point_name(name): leaf for name, leaf in named_leaves("x", x).items()}
-        return points | {"loss": found.losses[:, -1], "status": found.status}
+        status = jnp.where(jnp.isfinite(found.loss), Status.FINISHED, Status.DIVERGED)
+        return points | {"loss": found.loss, "status": status}
 
     with working_precision(problem):
         rows: Any = export.symbolic_shape("batch")[0] if batch is None else batch
@@ -59,6 +61,22 @@ def export_solver(
             hint = ": give a fixed batch" if batch is None else ""
             raise ConfigurationError(f"this solver cannot be exported{hint} ({error})") from error
     write_bytes(path, bytes(program.serialize()))
+
+
+def as_function(rule: Rule, problem: Problem, iterations: int) -> Callable[[Theta], Point]:
+    """A prepared rule as a JAX function from one instance to where it ends."""
+    plain = without_kernels(rule)
+
+    def minimise(theta: Theta) -> Point:
+        return point_of(problem, theta, whole(plain, problem, theta, iterations))
+
+    return minimise
+
+
+def point_of(problem: Problem, theta: Theta, found: Ended) -> Any:
+    """Where a solve ended, in the form that the loss takes; the start if it has diverged."""
+    start, unravel = ravel_pytree(problem.start(theta))
+    return unravel(jnp.where(jnp.isfinite(found.loss), found.x, start))
 
 
 def point_name(name: str) -> str:

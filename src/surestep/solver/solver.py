@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ from surestep.rollout.watched import Given
 from surestep.rules.base import Rule, require_fit
 from surestep.solver.call import Call, Callback, checked_steps, statuses
 from surestep.solver.coverage import Guarantee, feed
-from surestep.solver.export import export_solver
-from surestep.solver.file import Stored, read_solver, write_solver
+from surestep.solver.export import as_function, export_solver
+from surestep.solver.file import Stored, write_solver
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Draws, Policy, checked_policy, drawn
 from surestep.solver.posterior import Posterior
@@ -243,12 +244,44 @@ class Solver:
             key=key,
             monitor=monitor,
         )
-        arrays = ("x", "loss", "iterations", "gradients", "status", "sample")
         return dataclasses.replace(
             found,
-            **{name: instance(getattr(found, name), 0) for name in arrays},
+            x=instance(found.x, 0),
+            loss=found.loss[0],
+            iterations=found.iterations[0],
+            gradients=found.gradients[0],
+            status=found.status[0],
+            sample=None if found.sample is None else found.sample[0],
             starts=lambda: found.start_loss[0],
         )
+
+    def function(self, iterations: int | None = None) -> Callable[[Theta], Point]:
+        """The deployed rule as a JAX function from one instance to its solution.
+
+        It can be compiled, batched with `jax.vmap` and made part of a larger program. Nothing is
+        looked at around it, so a call takes as little time as JAX can make it: no instance is
+        checked for its form, and no certificate is consulted.
+
+        **Arguments:**
+
+        - `iterations`: as many as the certificate is about, unless said otherwise.
+
+        **Returns:** a function of `theta`. Call it inside `jax.enable_x64(True)` where the
+        problem's precision is float64.
+
+        **Raises:** `surestep.errors.ConfigurationError` if there are no iterations to make.
+
+        **Example:**
+
+        ```python
+        minimise = jax.jit(solver.function())
+        theta = jax.tree.map(lambda leaf: leaf[0], thetas)
+        with jax.enable_x64(True):
+            x = minimise(theta)
+        ```
+        """
+        steps = checked_steps(self.horizon, iterations)
+        return as_function(self._program.rule, self.problem, steps)
 
     def monitor(self, delta: float = 0.01, policy: Policy = "deployed") -> Monitor:
         """A monitor of the certified probability of missing the goal.
@@ -350,33 +383,6 @@ class Solver:
     @functools.cached_property
     def _guarantee(self) -> Guarantee:
         return Guarantee(self.certificate, self.rule, self.posterior)
-
-
-def load(path: Path | str, problem: Problem, rule: Rule | None = None) -> Solver:
-    """Read a solver that `Solver.save` wrote, for the problem it was learned for.
-
-    No code from the file is run.
-
-    **Arguments:**
-
-    - `path`: the file.
-    - `problem`: the problem; the file holds four instances by which it is recognised.
-    - `rule`: a rule of the same structure as a template, for a rule whose class is not one of
-      surestep's own.
-
-    **Returns:** the `Solver`, with its certificate.
-
-    **Raises:** `surestep.errors.SolverFileError` if the file is damaged, was made for another
-    problem, or holds a certificate of another rule.
-
-    **Example:**
-
-    ```python
-    solver.save("solver.safetensors")
-    print(ss.load("solver.safetensors", problem).solve(thetas))
-    ```
-    """
-    return Solver(problem, **vars(read_solver(Path(path), problem, rule)))
 
 
 def _stacked(tree: Any) -> Any:
