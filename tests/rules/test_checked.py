@@ -16,6 +16,7 @@ from surestep.rollout.loop import Status, advance, begin, rollout, unwatched
 from surestep.rules import (
     Checked,
     FistaWithRestart,
+    Frozen,
     GradientDescent,
     LearnedFista,
     Newton,
@@ -148,6 +149,37 @@ def test_the_loss_after_the_check_is_never_larger_than_the_starts():
     for theta in instances(BOWL, 4):
         losses = rollout(rule, BOWL, theta, 5).losses
         assert losses[-2] > losses[0] >= losses[-1]
+
+
+def test_a_fallback_that_climbs_leaves_the_better_point():
+    class Climbs(GradientDescent):
+        def update(self, x, value, gradient, memory):
+            return x + 0.5, None
+
+    good = GradientDescent(0.05)
+    rule = Checked(good, Climbs(1.0), at=5, rescue=10, tolerance=1e-9)
+    for theta in instances(BOWL, 4):
+        found, alone = (rollout(one, BOWL, theta, 5) for one in (rule, good))
+        np.testing.assert_array_equal(found.x, alone.x)
+        assert found.losses[-1] == alone.losses[-1]
+
+
+def test_a_frozen_rule_iterates_and_learns_nothing():
+    """So that a rule with numbers of its own may help."""
+    splitting = SharedADMM.of(jnp.asarray(HESSIAN), 0.3)
+    frozen = Frozen(splitting)
+    assert hyper_of(frozen).size == 0 and hyper_of(splitting).size == 2
+    theta = instances(LASSO, 1)[0]
+    one, other = (rollout(rule, LASSO, theta, 7) for rule in (splitting, frozen))
+    np.testing.assert_array_equal(one.losses, other.losses)
+    slow = LearnedFista.around(FistaWithRestart(1e-3 * STEP), times=2)
+    settings = {"at": 3, "tolerance": 1e-8, "rescue": 500, "step_size": STEP}
+    rule = Checked(slow, frozen, **settings)
+    assert hyper_of(rule).size == 4
+    with pytest.raises(ConfigurationError, match="inside a Frozen"):
+        Checked(slow, splitting, **settings)
+    found = Solver(LASSO, rule, 3, Goal(1.0, 1.0)).solve(np.asarray(theta)[None])
+    assert float(found.loss[0]) == pytest.approx(minimum(theta), rel=1e-9)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 4, 9])

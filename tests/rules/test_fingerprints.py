@@ -72,6 +72,7 @@ def one_of_every_class() -> dict[str, Rule]:
         rules.Checked(coordinatewise, rules.GradientDescent(0.25), at=4, tolerance=0.5),
         rules.Newton(anew=False),
         rules.NewtonCG(4),
+        rules.Frozen(heavy_ball),
         rules.GaussNewton(),
         rules.SinglePrecisionQuasiNewton(numbers(3, 3), numbers()),
         rules.SharedADMM(rules.Fixed(numbers(3, 3)), numbers(3), numbers()),
@@ -99,6 +100,7 @@ PINNED = {
         "2168976a288b9ff48fd74772cf2e3428830b00c4fe37cc97e186f0ce0ae6bc34",
         "rule fallback at tolerance rescue step_size compared",
     ),
+    "Frozen": ("12bda5c8f30d94061bae905eeb7bee3365cd51a885473d68041367471b2b187b", "rule"),
     "NewtonCG": (
         "c9c8be0c4a450dae4698507d40475dcfaefe4fef71ba80c082b51186d67ca508",
         "inner metric squares",

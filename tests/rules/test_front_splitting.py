@@ -16,7 +16,7 @@ from surestep.problem import Oracle, Problem
 from surestep.problem.draw import draw
 from surestep.problem.structure import find_structure
 from surestep.rollout.program import Program
-from surestep.rules import FrontADMM
+from surestep.rules import FrontADMM, Started
 from surestep.rules.base import hyper_of, solver_fingerprint, with_hyper
 from surestep.solver.rule_data import pack, unpack
 
@@ -226,3 +226,7 @@ def test_the_check_sees_the_loss_and_its_gradient():
             assert asked.spent() == (1, 0)
             np.testing.assert_allclose(rule.loss(asked, state), wanted[0], rtol=1e-12)
             assert asked.spent() == (1, 1)
+            # A rule around it knows the same way.
+            started = Started(rule, jnp.zeros(N))
+            again = started.loss_and_gradient(asked, state)
+            np.testing.assert_array_equal(again[1], slope)

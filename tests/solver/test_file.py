@@ -113,6 +113,7 @@ def learned_rules():
         rules.Newton(anew=False),
         rules.NewtonCG(4, rules.Fixed(jnp.ones(3, jnp.float32)), squares=True),
         rules.GaussNewton(jnp.asarray(1e-3)),
+        rules.Frozen(rules.HeavyBall(jnp.asarray(0.1), jnp.asarray(0.9))),
         rules.SinglePrecisionQuasiNewton.of(jnp.eye(3)),
         rules.FrontADMM(
             rules.Fixed(jnp.eye(3)),
@@ -127,7 +128,7 @@ def learned_rules():
     ]
 
 
-@pytest.mark.parametrize("index", range(24))
+@pytest.mark.parametrize("index", range(25))
 @unchecked()
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]

@@ -131,10 +131,10 @@ def _heavy_ball(found: Survey) -> Candidate:
     rule = HeavyBall(jnp.asarray(1 / found.smoothness), jnp.asarray(0.9))
     grid = [
         np.array([factor / found.smoothness, momentum])
-        for momentum in (0.8, 0.6, 0.95)
-        for factor in (1.0, 2.0, 3.0)
+        for momentum in (0.8, 0.7, 0.6, 0.9, 0.95)
+        for factor in (1.6, 2.5, 4.0, 6.3, 1.0)
     ]
-    return Candidate("heavy ball", rule, True, variants=tuple(grid), late=True)
+    return Candidate("heavy ball", rule, True, variants=tuple(grid), late=found.dimension > _CHORD)
 
 
 def in_single_precision(candidate: Candidate, problem: Problem, dimension: int) -> Candidate | None:

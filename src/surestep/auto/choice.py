@@ -30,7 +30,16 @@ from surestep.problem import (
     working_precision,
 )
 from surestep.problem.structure import Structure, find_structure
-from surestep.rules import LBFGS, Checked, FistaWithRestart, GradientDescent, ProximalGradient
+from surestep.rules import (
+    LBFGS,
+    Checked,
+    FistaWithRestart,
+    FrontADMM,
+    Frozen,
+    GradientDescent,
+    ProximalGradient,
+    SharedADMM,
+)
 from surestep.rules.base import Rule, hyper_of
 from surestep.storage.records import to_plain
 from surestep.train import Accuracies, Experiment
@@ -163,15 +172,25 @@ def _checked(arena: Arena, race: Race, found: Survey, structure: Structure) -> C
         rounding = float(8 * np.finfo(arena.problem.precision).eps * np.max(found.slopes))
         tolerance = 2 * max(float(np.max(slopes[solved])), rounding) or math.inf
     rescue = 2 * classical.iterations if math.isfinite(classical.iterations) else 500
+    front = structure.front
     return Checked(
         racer.candidate.rule,
-        FistaWithRestart(step) if found.composite else LBFGS(),
+        _fallback(race.classical[0].candidate.rule, found),
         at=iterations,
         tolerance=tolerance,
         rescue=int(np.clip(rescue, 50, 2000)),
         step_size=step,
-        compared=not structure.convex,
+        compared=not (structure.convex or (front is not None and front.convex)),
     )
+
+
+def _fallback(classical: Rule, found: Survey) -> Rule:
+    """What helps instances that fail: the best classical rule, if it converges from anywhere."""
+    if isinstance(classical, SharedADMM):
+        return Frozen(classical)
+    if isinstance(classical, FrontADMM):
+        return Frozen(dataclasses.replace(classical, guarded=True))
+    return FistaWithRestart(1 / found.smoothness) if found.composite else LBFGS()
 
 
 def _long_enough(arena: Arena, racer: Racer) -> int:

@@ -43,6 +43,7 @@ from surestep.rules.scaled import Scaled
 from surestep.rules.shared_splitting import SharedADMM
 from surestep.rules.splitting import ADMM, PrimalDual
 from surestep.rules.started import Started
+from surestep.rules.wrapper import Frozen
 
 __all__ = [
     "ADMM",
@@ -58,6 +59,7 @@ __all__ = [
     "FistaWithRestart",
     "Fixed",
     "FrontADMM",
+    "Frozen",
     "GaussNewton",
     "GradientDescent",
     "HeavyBall",

@@ -75,6 +75,8 @@ class Rule(eqx.Module):
     needs: ClassVar[tuple[Need, ...]] = ()
     learns_start: ClassVar[bool] = False
     """Whether the state that `init` makes depends on the hyper."""
+    learns: ClassVar[bool] = True
+    """Whether its numbers, and those of rules inside it, belong to the hyper."""
     recovers: ClassVar[bool] = False
     """Whether a rollout goes on after a loss that is not finite; if not, it has diverged for good.
     """
@@ -222,7 +224,7 @@ def _learned(rule: Rule) -> PyTree[bool]:
     """Which of a rule's leaves are its hyper."""
 
     def fixed(leaf: Any) -> bool:
-        return isinstance(leaf, Fixed)
+        return isinstance(leaf, Fixed) or (isinstance(leaf, Rule) and not leaf.learns)
 
     return jax.tree.map(
         lambda leaf: not fixed(leaf) and eqx.is_inexact_array(leaf), rule, is_leaf=fixed

@@ -50,7 +50,7 @@ class Checked(Rule):
     iterations or until it passes. That happens in the iteration of the check, so the loss after it
     is that of the whole. Later iterations are the fallback's, for all.
 
-    - The loss from the check on never exceeds the start's, if the fallback's does not.
+    - The loss after the check never exceeds the start's.
     - In the long run it is the fallback, from a good point, and converges where that does.
 
     Training sees the rule alone (`bare`); the hyper is the rule's.
@@ -96,7 +96,8 @@ class Checked(Rule):
         if hyper_of(self.fallback).size:
             raise ConfigurationError(
                 f"a check's fallback must have nothing to learn: the numbers of "
-                f"{type(self.fallback).__name__} must be plain floats"
+                f"{type(self.fallback).__name__} must be plain floats, or it must be inside a "
+                "Frozen"
             )
 
     @property
@@ -209,9 +210,11 @@ class Checked(Rule):
         What is evaluated is counted in the result, not in the oracle.
         """
         fallback, start = self.fallback, oracle.start
-        worse = ~(verdict.value <= oracle.unmetered_value(start))
+        first_loss = oracle.unmetered_value(start)
+        here = verdict.passed | (verdict.value <= first_loss)
+        origin, height = jnp.where(here, x, start), jnp.where(here, verdict.value, first_loss)
         begun = oracle.fresh()
-        first = fallback.init(begun, jnp.where(verdict.passed | ~worse, x, start))
+        first = fallback.init(begun, origin)
         asked = jnp.asarray(1 + begun.spent()[0], jnp.int32)
 
         def undecided(carry: Any) -> Array:
@@ -235,9 +238,12 @@ class Checked(Rule):
         end, passed, made, spent = jax.lax.while_loop(
             undecided, several, (first, verdict.passed, none, asked)
         )
+        # A fallback that is not monotone may have left the better point behind.
+        reached = fallback.loss(oracle.fresh(), end)
+        kept = verdict.passed | ~(reached <= height)
         return Helped(
-            jnp.where(verdict.passed, x, end.x),
-            jnp.where(verdict.passed, verdict.value, fallback.loss(oracle.fresh(), end)),
+            jnp.where(kept, origin, end.x),
+            jnp.where(kept, height, reached),
             passed,
             made,
             jnp.where(verdict.passed, 0, spent),

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 from jaxtyping import Scalar
@@ -30,10 +30,39 @@ class Wrapper(Rule):
         return dataclasses.replace(self, rule=self.rule.bare())
 
 
-class StartsElsewhere(Wrapper):
+class Delegating(Wrapper):
+    """A rule that iterates as the inner rule does."""
+
+    def init(self, oracle: Oracle, x: Vector) -> State:
+        """The inner rule begins."""
+        return self.rule.init(oracle, x)
+
+    def resume(self, oracle: Oracle, x: Vector) -> State:
+        """The inner rule begins where it is told to."""
+        return self.rule.resume(oracle, x)
+
+    def step(self, oracle: Oracle, state: Any) -> State:
+        """A step of the inner rule."""
+        return self.rule.step(oracle, state)
+
+    def loss(self, oracle: Oracle, state: Any) -> Scalar:
+        """As the inner rule knows it."""
+        return self.rule.loss(oracle, state)
+
+    def loss_and_gradient(self, oracle: Oracle, state: Any) -> tuple[Scalar, Vector]:
+        """As the inner rule knows them."""
+        return self.rule.loss_and_gradient(oracle, state)
+
+    def relocate(self, oracle: Oracle, state: Any, x: Vector) -> State:
+        """Move the inner rule."""
+        return self.rule.relocate(oracle, state, x)
+
+
+class StartsElsewhere(Delegating):
     """A rule that begins at another point than the problem's start, and is the inner rule then.
 
-    A rollout's first loss is the one at that point.
+    A rollout's first loss is the one at that point. Only starts are moved: what is resumed begins
+    where it is told to.
     """
 
     learns_start: ClassVar[bool] = True
@@ -46,18 +75,23 @@ class StartsElsewhere(Wrapper):
         """The inner rule begins at its own start."""
         return self.rule.init(oracle, self.start(oracle, x))
 
-    def resume(self, oracle: Oracle, x: Vector) -> State:
-        """The inner rule begins where it is told to: only starts are moved."""
-        return self.rule.resume(oracle, x)
 
-    def step(self, oracle: Oracle, state: State) -> State:
-        """A step of the inner rule."""
-        return self.rule.step(oracle, state)
+class Frozen(Delegating):
+    """A rule whose numbers are not learned, whatever they are.
 
-    def loss(self, oracle: Oracle, state: State) -> Scalar:
-        """As the inner rule knows it."""
-        return self.rule.loss(oracle, state)
+    **Arguments:**
 
-    def relocate(self, oracle: Oracle, state: State, x: Vector) -> State:
-        """Move the inner rule."""
-        return self.rule.relocate(oracle, state, x)
+    - `rule`: the rule.
+
+    ```python
+    import jax.numpy as jnp
+    import surestep as ss
+
+    splitting = ss.rules.Frozen(ss.rules.SharedADMM.of(jnp.eye(3), penalty=0.1))
+    rule = ss.rules.Checked(ss.rules.GradientDescent(0.1), fallback=splitting, at=20)
+    ```
+    """
+
+    learns: ClassVar[bool] = False
+
+    rule: Rule
