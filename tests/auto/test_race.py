@@ -24,7 +24,16 @@ from surestep.problem.datasets import PriorSet
 from surestep.problem.draw import working_precision
 from surestep.problem.penalties import L1
 from surestep.problem.structure import find_structure
-from surestep.rules import Checked, GradientDescent, Newton, Predicted, SharedADMM
+from surestep.rules import (
+    Checked,
+    GradientDescent,
+    HeavyBall,
+    LearnedHeavyBall,
+    MetricQuasiNewton,
+    Newton,
+    Predicted,
+    SharedADMM,
+)
 from surestep.rules.base import Rule, hyper_of
 
 RANDOM = np.random.default_rng(0)
@@ -325,3 +334,35 @@ def test_the_use_of_the_public_names():
     """`fit` takes the same words."""
     with pytest.raises(surestep.errors.ConfigurationError, match="use must be"):
         surestep.plan_fit(QUADRATIC, 10, use="all")  # pyright: ignore
+
+
+def racer_of(rule, batch, name="one"):
+    entry = Entry(name, False, 10, 1.0, batch)
+    return racing.Racer(Candidate(name, rule, trainable=True), None, entry)  # pyright: ignore[reportArgumentType]
+
+
+@unchecked()  # without programs
+def test_two_kinds_are_trained_and_schedules_come_last():
+    metric = MetricQuasiNewton.of(jnp.eye(2))
+    ball = LearnedHeavyBall.around(HeavyBall(0.1, 0.9))
+    fast, near, same = racer_of(ball, 1.0), racer_of(metric, 1.9), racer_of(metric, 1.95)
+    assert racing._pupils([fast, near, same]) == [near, fast]
+    assert racing._pupils([fast, racer_of(metric, 2.1)]) == [fast]
+    assert racing._pupils([]) == []
+
+
+def test_other_numbers_are_tried_where_the_first_lead_nowhere():
+    arena = arena_of("quadratic")
+    hopeless = Candidate(
+        "gradient descent", GradientDescent(jnp.asarray(1e3)), True,
+        variants=(np.array([1e3]), np.array([1 / surveyed("quadratic")[1].smoothness])),
+    )  # fmt: skip
+    assert math.isfinite(racing._tried(arena, hopeless, 9.0, math.inf).entry.iterations)
+
+
+def test_a_ball_that_is_good_gets_a_schedule():
+    with unchecked():  # without a program
+        racer = racer_of(HeavyBall(jnp.asarray(0.1), jnp.asarray(0.9)), 1.0, "heavy ball")
+    found = racing._variations(racer, QUADRATIC, surveyed("quadratic")[1])
+    assert [one.name.split(",")[1] for one in found] == [" learned schedule"] * 2
+    assert all(one.trainable for one in found)

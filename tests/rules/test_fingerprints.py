@@ -72,6 +72,7 @@ def one_of_every_class() -> dict[str, Rule]:
         rules.Checked(coordinatewise, rules.GradientDescent(0.25), at=4, tolerance=0.5),
         rules.Newton(anew=False),
         rules.NewtonCG(4),
+        rules.LearnedHeavyBall(numbers(3), numbers(3)),
         rules.Frozen(heavy_ball),
         rules.GaussNewton(),
         rules.SinglePrecisionQuasiNewton(numbers(3, 3), numbers()),
@@ -101,6 +102,10 @@ PINNED = {
         "rule fallback at tolerance rescue step_size compared",
     ),
     "Frozen": ("12bda5c8f30d94061bae905eeb7bee3365cd51a885473d68041367471b2b187b", "rule"),
+    "LearnedHeavyBall": (
+        "4336965697fa3a70bd6c7cf6f272ca86a4ad281a0c335177ef1627596f31e29d",
+        "log_steps momenta",
+    ),
     "NewtonCG": (
         "c9c8be0c4a450dae4698507d40475dcfaefe4fef71ba80c082b51186d67ca508",
         "inner metric squares",

@@ -12,8 +12,17 @@ from surestep.problem.base import Problem
 from surestep.problem.draw import working_precision
 from surestep.problem.oracle import Oracle
 from surestep.rollout.loop import rollout
-from surestep.rules import Fixed, GaussNewton, MetricQuasiNewton, Newton, NewtonCG
+from surestep.rules import (
+    Fixed,
+    GaussNewton,
+    HeavyBall,
+    LearnedHeavyBall,
+    MetricQuasiNewton,
+    Newton,
+    NewtonCG,
+)
 from surestep.rules import SinglePrecisionQuasiNewton as Single
+from surestep.rules.quasi_newton import AbstractQuasiNewton
 
 RNG = np.random.default_rng(1)
 FEATURES = RNG.normal(size=(40, 6))
@@ -155,11 +164,30 @@ def test_a_prepared_metric_is_the_same_metric():
         root = jnp.asarray(RNG.normal(size=(6, 6)))
         rule = MetricQuasiNewton.of(root, first=0.1)
         v = jnp.asarray(RNG.normal(size=6))
-        np.testing.assert_allclose(rule.prepare().metric(v), rule.metric(v), rtol=1e-12)
+        whole = rule.prepare()
+        assert isinstance(whole, AbstractQuasiNewton)
+        np.testing.assert_allclose(whole.metric(v), rule.metric(v), rtol=1e-12)
         fields = {f.name: getattr(rule, f.name) for f in dataclasses.fields(rule)}
         short = Single(**fields).prepare()
+        assert isinstance(short, AbstractQuasiNewton)
         assert short.metric(v).dtype == jnp.float64
         np.testing.assert_allclose(short.metric(v), rule.metric(v), rtol=1e-4)
         assert np.any(np.asarray(short.metric(v)) != np.asarray(rule.metric(v)))
         flat = MetricQuasiNewton.of(jnp.ones(6))
         assert flat.prepare() is flat
+
+
+def test_a_schedule_that_was_not_learned_is_the_heavy_ball():
+    """And numbers that were are used in their iteration, the last for all later ones."""
+    with jax.enable_x64(True):
+        base = HeavyBall(0.3, 0.7)
+        rule = LearnedHeavyBall.around(base, times=3)
+        found, _ = iterates(rule, LOGISTIC, 6)
+        np.testing.assert_allclose(found, iterates(base, LOGISTIC, 6)[0], rtol=1e-12)
+        learned = LearnedHeavyBall(jnp.log(jnp.asarray([0.5, 0.1])), jnp.asarray([0.2, 5.0]))
+        found, loss = iterates(learned, LOGISTIC, 3)
+        x, before = np.zeros(6), np.zeros(6)
+        for point, step, momentum in zip(found, (0.5, 0.1, 0.1), (0.2, 0.99, 0.99), strict=True):
+            gradient = np.asarray(jax.grad(loss)(x))
+            x, before = x - step * gradient + momentum * (x - before), x
+            np.testing.assert_allclose(point, x, rtol=1e-12)

@@ -113,6 +113,7 @@ def learned_rules():
         rules.Newton(anew=False),
         rules.NewtonCG(4, rules.Fixed(jnp.ones(3, jnp.float32)), squares=True),
         rules.GaussNewton(jnp.asarray(1e-3)),
+        filled(rules.LearnedHeavyBall.around, rules.HeavyBall(0.1, 0.9), times=4),
         rules.Frozen(rules.HeavyBall(jnp.asarray(0.1), jnp.asarray(0.9))),
         rules.SinglePrecisionQuasiNewton.of(jnp.eye(3)),
         rules.FrontADMM(
@@ -128,7 +129,7 @@ def learned_rules():
     ]
 
 
-@pytest.mark.parametrize("index", range(25))
+@pytest.mark.parametrize("index", range(26))
 @unchecked()
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]

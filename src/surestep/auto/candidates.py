@@ -22,6 +22,7 @@ from surestep.rules import (
     GaussNewton,
     HeavyBall,
     LearnedFista,
+    LearnedHeavyBall,
     MetricQuasiNewton,
     Newton,
     NewtonCG,
@@ -38,6 +39,8 @@ _DENSE = 1500
 """The largest dimension in which one matrix is inverted for all instances."""
 _WORTH_CASTING = 40
 """The least dimension in which products in single precision are tried."""
+_TIMES = 40
+"""The most iterations that have numbers of their own."""
 _INNER = 8
 """Conjugate gradients of a Newton step, where Hessians are not inverted."""
 _WORST = 1e12
@@ -135,6 +138,15 @@ def _heavy_ball(found: Survey) -> Candidate:
         for factor in (1.6, 2.5, 4.0, 6.3, 1.0)
     ]
     return Candidate("heavy ball", rule, True, variants=tuple(grid), late=found.dimension > _CHORD)
+
+
+def scheduled(candidate: Candidate, iterations: float) -> Candidate | None:
+    """The same with numbers of its own for every iteration, to be learned, if it has any."""
+    if not isinstance(candidate.rule, HeavyBall):
+        return None
+    rule = LearnedHeavyBall.around(candidate.rule, int(min(iterations, _TIMES)))
+    name = f"{candidate.name}, learned schedule"
+    return Candidate(name, rule, trainable=True)
 
 
 def in_single_precision(candidate: Candidate, problem: Problem, dimension: int) -> Candidate | None:

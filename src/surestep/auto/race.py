@@ -21,6 +21,7 @@ from surestep.auto.candidates import (
     candidates,
     in_single_precision,
     per_coordinate,
+    scheduled,
     started,
     tuned,
 )
@@ -31,11 +32,13 @@ from surestep.problem import Problem, Theta, working_precision
 from surestep.problem.structure import Structure
 from surestep.rollout.loop import begin, unrolled
 from surestep.rollout.program import Program
+from surestep.rules import LearnedFista, LearnedHeavyBall, Predicted
 from surestep.rules.base import Rule, hyper_of, with_hyper
 
 _FINAL, _ROUNDS = 6, 3  # so many are timed alone too, in so many turns
 _BEHIND = 4  # unless they take so many times the best one's time in a batch
 _EARLY, _LATE = 0.5, 0.35  # shares of the time after which no others are tried
+_NEAR = 2.0  # times the best one's time: what training may make up for
 _TIE = 1.05  # what a richer candidate must be faster by
 _BATCH, _DEEPEST = 16, 40  # instances of a training step, and iterations that are unrolled
 _STEPS = 20  # training steps of one compiled call
@@ -95,23 +98,50 @@ def hold_race(
         # A start is worth a try where it was found to predict anything at all.
         best = [racer for racer in racers if math.isfinite(racer.entry.iterations)][:2]
         for racer in best:
-            for candidate in _variations(racer.candidate, problem, found):
+            for candidate in _variations(racer, problem, found):
                 if watch.seconds < 0.7 * seconds:
                     simplest.append(candidate.name)
                     racers.append(_tried(arena, candidate, 0.04 * seconds, racer.entry.batch))
                     bar.advance(1, _told(racers[-1].entry))
         racers = [*_alone(arena, racers, use)]
-        pupils = [racer for racer in racers if racer.candidate.trainable][:1]
-        for racer in pupils:
+        pupils = _pupils(racers)
+        for place, racer in enumerate(pupils):
             left = seconds - watch.seconds
-            if left > 0.2 * seconds and math.isfinite(racer.entry.iterations):
-                racers.append(_trained(arena, racer, structure, left))
+            if left > 0.15 * seconds:
+                racers.append(_trained(arena, racer, structure, left / (len(pupils) - place)))
                 bar.advance(1, _told(racers[-1].entry))
     return _ended(racers, use, simplest)
 
 
-def _variations(candidate: Candidate, problem: Problem, found: Survey) -> list[Candidate]:
+def _pupils(racers: list[Racer]) -> list[Racer]:
+    """Who is trained: the two best of different kinds, if the second is not far behind.
+
+    Schedules come last: they have gained less than metrics and penalties.
+    """
+    able = [
+        racer
+        for racer in racers
+        if racer.candidate.trainable and math.isfinite(racer.entry.iterations)
+    ]
+    best: dict[type[Rule], Racer] = {}
+    for racer in able:
+        if racer.entry.batch <= _NEAR * able[0].entry.batch:
+            best.setdefault(type(_inner(racer)), racer)
+    schedules = (LearnedHeavyBall, LearnedFista)
+    return sorted(best.values(), key=lambda racer: isinstance(_inner(racer), schedules))[:2]
+
+
+def _inner(racer: Racer) -> Rule:
+    rule = racer.candidate.rule
+    return rule.rule if isinstance(rule, Predicted) else rule
+
+
+def _variations(racer: Racer, problem: Problem, found: Survey) -> list[Candidate]:
     """What else a good candidate could be: with other numbers, from another start, or both."""
+    candidate = racer.candidate
+    rich = scheduled(candidate, racer.entry.iterations)
+    if rich is not None:
+        return [rich, started(rich, problem, found)]
     quick = in_single_precision(
         dataclasses.replace(candidate, variants=()), problem, found.dimension
     )
@@ -136,7 +166,10 @@ def _tried(arena: Arena, candidate: Candidate, seconds: float, rival: float) -> 
             break
         other = tuned(candidate, hyper, arena.problem)
         changed = arena.program(other.rule)
-        found = arena.fewer(changed, iterations)
+        if math.isfinite(iterations):
+            found = arena.fewer(changed, iterations)
+        else:  # Other numbers may lead there where these do not.
+            found = arena.iterations(changed, seconds - watch.seconds, rival)
         if found < iterations:
             candidate, program, iterations = other, changed, found
     batch = math.inf
@@ -173,12 +206,13 @@ def _with_times(racer: Racer, batch: float, alone: float) -> Racer:
 
 def _ended(racers: list[Racer], use: Use, simplest: list[str]) -> Race:
     """The fastest wins, or the simplest of those that are about as fast."""
-    ranked = sorted(racers, key=lambda racer: racer.entry.score(use))
+    order = {name: place for place, name in enumerate(simplest)}
+    ranked = sorted(racers, key=lambda racer: (racer.entry.score(use), order[racer.candidate.name]))
     untrained = next(racer for racer in ranked if not racer.entry.trained)
     enough = _TIE * ranked[0].entry.score(use)
     winner = min(
         (racer for racer in ranked if racer.entry.score(use) <= enough),
-        key=lambda racer: (racer.entry.trained, simplest.index(racer.candidate.name)),
+        key=lambda racer: (racer.entry.trained, order[racer.candidate.name]),
     )
     classical = tuple(
         racer for racer in ranked if racer.candidate.classical and not racer.entry.trained

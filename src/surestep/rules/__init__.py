@@ -26,6 +26,7 @@ from surestep.rules.curvature import (
 from surestep.rules.front_splitting import FrontADMM
 from surestep.rules.gauss_newton import GaussNewton
 from surestep.rules.learned_fista import LearnedFista
+from surestep.rules.learned_heavy_ball import LearnedHeavyBall
 from surestep.rules.learned_primal_dual import LearnedPrimalDual
 from surestep.rules.learned_splitting import LearnedSplitting
 from surestep.rules.newton import Newton, NewtonCG
@@ -64,6 +65,7 @@ __all__ = [
     "GradientDescent",
     "HeavyBall",
     "LearnedFista",
+    "LearnedHeavyBall",
     "LearnedPrimalDual",
     "LearnedSplitting",
     "MetricConjugateGradients",
