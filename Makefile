@@ -21,7 +21,7 @@ $(VENV)/.docs: requirements/docs.txt $(VENV)/.base
 	touch $@
 
 demo: $(VENV)/.base
-	$(BIN)/surestep run quadratics --preset quick --seed 3 --out runs/demo
+	$(BIN)/surestep run examples/07_claims.py --budget 1m --out runs/demo
 
 # What is quick enough to wait for: one variant of everything, compiled without much optimization.
 test: $(VENV)/.dev

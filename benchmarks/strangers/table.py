@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -58,6 +59,9 @@ def measure(names: Sequence[str], effort: Effort, out: Path, say: Say) -> Table:
         table = Table(SCHEMA, facts, [*kept, outcome])
         save_table(table, out)
         say(f"{name}: written to {out}")
+        # A process has room for some thousand compiled programs, and a family takes hundreds.
+        jax.clear_caches()
+        gc.collect()
     return table
 
 

@@ -325,15 +325,36 @@ def whole(rule: Rule, problem: Problem, theta: Theta, iterations: int) -> Ended:
     if not isinstance(rule, Checked) or iterations < rule.at:
         return end
 
-    def helped() -> tuple[Vector, Scalar, Array]:
-        failed = Verdict(end.loss, jnp.full_like(end.loss, jnp.inf), jnp.zeros((), bool))
-        found = rule.help(Oracle(problem, theta), end.x, failed, rule.rescue)
-        return found.x, found.value, found.gradients
-
-    none = jnp.zeros((), jnp.int32)
-    x, loss, asked = jax.lax.cond(end.passed, lambda: (end.x, end.loss, none), helped)
+    x, loss, asked = _helped(rule, problem)(theta, end.x, end.loss, end.passed)
     end = Ended(x, loss, end.gradients + asked, end.passed)
     if iterations > rule.at:
         tail = unwatched(rule.fallback, problem, theta, iterations - rule.at, x)
         end = Ended(tail.x, tail.loss, end.gradients + tail.gradients, end.passed)
     return end
+
+
+def _helped(rule: Checked, problem: Problem) -> Callable[..., Any]:
+    """What the fallback makes of an instance that failed: the point, its loss, gradients asked for.
+
+    In a batch instances have their turns, so that those that passed cost nothing.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def helped(theta: Theta, x: Vector, loss: Scalar, passed: Array) -> Any:
+        def help_it() -> Any:
+            failed = Verdict(loss, jnp.full_like(loss, jnp.inf), jnp.zeros((), bool))
+            found = rule.help(Oracle(problem, theta), x, failed, rule.rescue)
+            return found.x, found.value, found.gradients
+
+        return jax.lax.cond(passed, lambda: (x, loss, jnp.zeros((), jnp.int32)), help_it)
+
+    @helped.def_vmap
+    def _in_turns(size: int, batched: Any, *given: Any) -> Any:
+        spread = [
+            leaf if one else jnp.broadcast_to(leaf, (size, *jnp.shape(leaf)))
+            for leaf, one in zip(jax.tree.leaves(given), jax.tree.leaves(batched), strict=True)
+        ]
+        stacked = jax.tree.unflatten(jax.tree.structure(given), spread)
+        return jax.lax.map(lambda one: helped(*one), stacked), (True, True, True)
+
+    return helped

@@ -76,6 +76,7 @@ class Program:
         """Compile what solving such instances, and helping those that fail the check, takes."""
         found = self.solve(thetas, 1, None)
         if isinstance(self.rule, Checked):
+            self.solve(thetas, self.rule.at + 1, None)
             for number in {1, min(2, found.loss.size)}:
                 self.helped(thetas, found, np.arange(number))
 

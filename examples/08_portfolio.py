@@ -1,6 +1,6 @@
-"""Portfolios, chosen again whenever expectations change: what `make demo` shows.
+"""Portfolios, chosen again whenever expectations change.
 
-    surestep run examples/07_portfolio.py --budget 1m
+    surestep run examples/08_portfolio.py --budget 1m
 
 Two hundred assets share a few sources of risk, which stay the same. What returns are expected
 differs from instance to instance. Weights are not negative and add up to 1.
