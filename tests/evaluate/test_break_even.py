@@ -10,6 +10,7 @@ import pytest
 from support.types import unchecked
 from surestep.evaluate.break_even import break_even, training_seconds
 from surestep.evaluate.test_set import Evaluated
+from surestep.report.race_table import speed
 from surestep.rollout.loop import Status
 
 
@@ -79,3 +80,23 @@ def test_training_is_what_its_stages_took():
     }
     assert training_seconds(status) == 25.5
     assert training_seconds({}) == 0.0
+
+
+def test_the_page_says_how_fast_the_chosen_rule_is():
+    """Beside the fastest of those who miss least, alone and in a batch."""
+    found = evaluated([0.5, 3.0, 1.5])
+    with unchecked():
+        found = dataclasses.replace(
+            found, seconds_batch=np.array([[0.1], [9.0], [3.0]]), relative=False
+        )
+        words = "the speed of b, the fastest opponent, to 0.1, one at a time; 30 \u00d7 in a batch"
+        assert speed(found) == ("3 \u00d7", words)
+        outside = dataclasses.replace(
+            found, external=["other"], external_seconds=np.full((1, 1, 4), 0.25),
+            external_losses=np.zeros((1, 1, 4)),
+        )  # fmt: skip
+        assert speed(outside) == ("0.5 \u00d7", "the speed of other, the fastest opponent, to 0.1")
+        alone = dataclasses.replace(
+            found, solvers=["learned"], seconds=found.seconds[:1], external=[]
+        )
+        assert speed(alone) is None

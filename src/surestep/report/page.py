@@ -22,7 +22,7 @@ from surestep.report import page_tables as tables
 from surestep.report.certified import STATEMENT
 from surestep.report.figures import Figure, Panel
 from surestep.report.page_tables import Table, duration
-from surestep.report.race_table import race_table
+from surestep.report.race_table import race_table, speed
 from surestep.report.reading import Key, describe, legend, numbers
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.rules.base import Rule, hyper_of
@@ -99,7 +99,7 @@ def render_page(
         main=_named(learned, "missing the goal"),
         goal=goal_in_words(learned.task.goal),
         family=_family(learned),
-        tiles=_tiles(learned, loss_comparisons[0]),
+        tiles=_tiles(learned, loss_comparisons[0], bool(status.get("race"))),
         facts=_facts(learned, config),
         stages=_stages(status),
         sure=[s for s in certificate.statements if s.rigorous],
@@ -203,7 +203,7 @@ def _named(learned: Learned, name: str) -> Statement:
     return next(s for s in learned.certificate.statements if s.name == name)
 
 
-def _tiles(learned: Learned, median: tables.Comparison) -> list[Tile]:
+def _tiles(learned: Learned, median: tables.Comparison, raced: bool) -> list[Tile]:
     horizon, success = learned.task.horizon, learned.evaluation.success
     missing, losses = _named(learned, "missing the goal"), _named(learned, STATEMENT)
     reach = rounded_down(100 * (1 - missing.value), 3)
@@ -224,7 +224,11 @@ def _tiles(learned: Learned, median: tables.Comparison) -> list[Tile]:
             "observed",
         ),
     ]
-    if len(median.solvers) > 1:
+    won = speed(learned.evaluation) if raced else None
+    if won is not None:
+        # The rule was chosen by the clock, so the clock says how it compares.
+        found.append(Tile(*won, "observed"))
+    elif len(median.solvers) > 1:
         rank = len(median.ahead) + 1
         names = median.ahead
         if len(names) > 3:

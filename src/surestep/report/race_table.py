@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from surestep.evaluate.test_set import Evaluated
 from surestep.report.page_tables import Cell, Heading, Table, duration
 
 _HEAD = (
@@ -29,6 +30,28 @@ def race_table(noted: Mapping[str, Any]) -> Table | None:
         for place, entry in enumerate(entries)
     ]
     return Table("Candidates by the time to the accuracy", [list(map(Heading, _HEAD))], rows)
+
+
+def speed(evaluation: Evaluated) -> tuple[str, str] | None:
+    """How fast the chosen rule is beside the fastest opponent, as a number and in words.
+
+    To the finest accuracy, of those who miss it least often; None where there is no opponent.
+    """
+    names = [*evaluation.solvers, *evaluation.external]
+    if len(names) < 2:
+        return None
+    times, missed = evaluation.mean_seconds()[:, -1], evaluation.missed_share()[:, -1]
+    best = min(range(1, len(names)), key=lambda s: (missed[s], times[s]))
+    finest = evaluation.accuracy_names()[-1]
+    words = f"the speed of {names[best]}, the fastest opponent, to {finest}"
+    if best < len(evaluation.solvers):
+        batch = evaluation.seconds_batch[:, -1]
+        words += f", one at a time; {_times(batch[best] / batch[0])} in a batch"
+    return _times(times[best] / times[0]), words
+
+
+def _times(value: float) -> str:
+    return f"{value:.3g} \u00d7" if value < 10 else f"{value:.0f} \u00d7"
 
 
 def _score(entry: Mapping[str, Any]) -> float:
