@@ -87,8 +87,8 @@ class Frozen(Delegating):
     import jax.numpy as jnp
     import surestep as ss
 
-    splitting = ss.rules.Frozen(ss.rules.SharedADMM.of(jnp.eye(3), penalty=0.1))
-    rule = ss.rules.Checked(ss.rules.GradientDescent(0.1), fallback=splitting, at=20)
+    rule = ss.rules.Frozen(ss.rules.SharedADMM.of(jnp.eye(3), penalty=0.1))
+    checked = ss.rules.Checked(ss.rules.GradientDescent(0.1), fallback=rule, at=20)
     ```
     """
 
