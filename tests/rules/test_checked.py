@@ -161,7 +161,7 @@ def test_a_fallback_that_climbs_leaves_the_better_point():
     for theta in instances(BOWL, 4):
         found, alone = (rollout(one, BOWL, theta, 5) for one in (rule, good))
         np.testing.assert_array_equal(found.x, alone.x)
-        assert found.losses[-1] == pytest.approx(alone.losses[-1], rel=1e-14)
+        assert float(found.losses[-1]) == pytest.approx(float(alone.losses[-1]), rel=1e-14)
 
 
 def test_a_frozen_rule_iterates_and_learns_nothing():
