@@ -61,7 +61,7 @@ def front_program(problem: Problem, theta: Theta) -> FrontProgram | None:
     if not leaves or any(leaf.dtype != zero.dtype for leaf in leaves):
         return None
 
-    def outer(theta: Theta, *pieces: Float[Array, " part"]) -> Scalar:
+    def outer(theta: Theta, *pieces: Float[Array, " _"]) -> Scalar:
         known = dict(zip(plan.flat.inputs[1:], _leaves(theta), strict=True))
         return _finish(plan, known, _unravel(shape, pieces))[plan.flat.outputs[0]]
 
@@ -75,7 +75,7 @@ def _leaves(theta: Theta) -> list[Any]:
     return [jnp.asarray(leaf) for leaf in jax.tree.leaves(theta)]
 
 
-def _unravel(shape: Front, pieces: Sequence[Float[Array, " part"]]) -> Front:
+def _unravel(shape: Front, pieces: Sequence[Float[Array, " _"]]) -> Front:
     leaves, structure = jax.tree.flatten(shape)
     first, found = 0, []
     for leaf in leaves:
@@ -85,7 +85,7 @@ def _unravel(shape: Front, pieces: Sequence[Float[Array, " part"]]) -> Front:
     return jax.tree.unflatten(structure, found)
 
 
-def _cut(pieces: Sequence[Float[Array, " part"]], first: int, last: int) -> Float[Array, " part"]:
+def _cut(pieces: Sequence[Float[Array, " _"]], first: int, last: int) -> Float[Array, " _"]:
     """A part of a vector that is given in pieces; what is within one piece touches no other."""
     begun = 0
     for piece in pieces:
