@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from surestep.problem.degrees import CALLS
+
 FREE, SUM, MIXED = "free", "sum", "mixed"
 """A value without x; a sum of functions of one coordinate each; anything. A whole number means:
 every number of the array depends on its own coordinate of that leaf of x, and on no other."""
 
 Found = int | str
 
-_CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
 _KEEPING_ORDER = ("broadcast_in_dim", "copy", "copy_p", "expand_dims", "reshape", "squeeze")
 _BY_ELEMENT = (
     "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
@@ -80,7 +81,7 @@ def _apply(operation: Any, given: list[Found], custom: bool) -> list[Found]:
     name, results = operation.primitive.name, operation.outvars
     if all(found == FREE for found in given):
         return [FREE] * len(results)
-    if name in _CALLS or (custom and name in ("custom_jvp_call", "custom_vjp_call")):
+    if name in CALLS or (custom and name in ("custom_jvp_call", "custom_vjp_call")):
         program = operation.params.get("jaxpr", operation.params.get("call_jaxpr"))
         if program is not None and len(getattr(program, "jaxpr", program).invars) == len(given):
             return _follow(program, given, custom)

@@ -16,9 +16,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from surestep.problem.base import Point, Problem, Theta
+from surestep.problem.degrees import CALLS
 from surestep.problem.kinds import CompositeProblem
 
-_CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
 _KEEPING = ("copy", "copy_p", "expand_dims", "reduce_sum", "reshape", "squeeze", "transpose")
 
 
@@ -75,7 +75,7 @@ def _follow(program: Any, given: Sequence[_Value]) -> list[_Value]:
 
 def _apply(operation: Any, given: list[_Value]) -> list[_Value]:
     name = operation.primitive.name
-    if name in _CALLS:
+    if name in CALLS:
         program = operation.params.get("jaxpr", operation.params.get("call_jaxpr"))
         if len(getattr(program, "jaxpr", program).invars) == len(given):
             return _follow(program, given)
