@@ -75,6 +75,15 @@ def one_of_every_class() -> dict[str, Rule]:
         rules.LearnedHeavyBall(numbers(3), numbers(3)),
         rules.Frozen(heavy_ball),
         rules.GaussNewton(),
+        rules.BarzilaiBorwein(0.1, rules.Fixed(numbers(3))),
+        rules.NetworkStart(
+            heavy_ball,
+            rules.Fixed(numbers(3)),
+            rules.Fixed(numbers(3, 2)),
+            rules.Fixed(numbers(4, 2)),
+            rules.Fixed(numbers(4)),
+            rules.Fixed(numbers(3, 4)),
+        ),
         rules.SinglePrecisionQuasiNewton(numbers(3, 3), numbers()),
         rules.SharedADMM(rules.Fixed(numbers(3, 3)), numbers(3), numbers()),
         rules.FrontADMM(
@@ -109,6 +118,14 @@ PINNED = {
     "NewtonCG": (
         "c9c8be0c4a450dae4698507d40475dcfaefe4fef71ba80c082b51186d67ca508",
         "inner metric squares",
+    ),
+    "BarzilaiBorwein": (
+        "7ff3175b2625acc5df3f358afc52087d3cc1e67dae22fa8e2608947c07c57190",
+        "step_size metric longest",
+    ),
+    "NetworkStart": (
+        "920be02af170062d32e03458bb38fcdeaf90a79aa318b6e30fce8c0c8058c607",
+        "rule bias weights inner thresholds outer prox_step",
     ),
     "GaussNewton": ("274acb2e423b9f6926b14e20726f86af32ffec5accad6a4702ed5bed0516a004", "damping"),
     "SinglePrecisionQuasiNewton": (

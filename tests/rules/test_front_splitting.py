@@ -219,7 +219,7 @@ def test_the_check_sees_the_loss_and_its_gradient():
             for _ in range(3):
                 state = rule.step(Oracle(problem, theta), state)
             asked = Oracle(problem, theta)
-            value, slope = rule.loss_and_gradient(asked, state)
+            value, slope = rule.stationarity(asked, state, 1.0)
             wanted = Oracle(problem, theta).value_and_gradient(state.x)
             np.testing.assert_allclose(value, wanted[0], rtol=1e-12)
             np.testing.assert_allclose(slope, wanted[1], rtol=1e-9, atol=1e-10)
@@ -228,5 +228,5 @@ def test_the_check_sees_the_loss_and_its_gradient():
             assert asked.spent() == (1, 1)
             # A rule around it knows the same way.
             started = Started(rule, jnp.zeros(N))
-            again = started.loss_and_gradient(asked, state)
+            again = started.stationarity(asked, state, 1.0)
             np.testing.assert_array_equal(again[1], slope)

@@ -135,3 +135,29 @@ def test_products_in_single_precision_lead_to_the_same_minimum(problem):
 def test_a_total_must_be_positive():
     with pytest.raises(ConfigurationError, match="positive total"):
         rule_of(H, total=0.0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "matrix", "total"), [(LASSO, D, None), (PORTFOLIO, H, 2.0)], ids=["lasso", "total"]
+)
+def test_what_the_check_sees_is_a_subgradient_of_the_whole_loss(problem, matrix, total):
+    """Convexity: no point lies below the plane that a subgradient makes, whatever the iteration."""
+    rule = rule_of(matrix, total=total).prepare()
+    with jax.enable_x64(True):
+        theta = problem.sample(jax.random.key(0))
+        oracle = Oracle(problem, theta)
+        state = rule.init(oracle, oracle.start)
+        lengths = []
+        for number in range(200):
+            state = rule.step(oracle.fresh(), state)
+            value, slope = rule.stationarity(oracle.fresh(), state, 1.0)
+            np.testing.assert_allclose(value, problem.loss(state.x, theta), rtol=1e-12)
+            lengths.append(float(jnp.linalg.norm(slope)))
+            if number in (0, 3, 20):
+                others = RNG.normal(size=(50, 10))
+                if total is not None:
+                    others = total * np.abs(others) / np.abs(others).sum(1, keepdims=True)
+                for other in others:
+                    plane = value + slope @ (other - state.x)
+                    assert problem.loss(jnp.asarray(other), theta) >= plane - 1e-9
+    assert lengths[-1] < 1e-2 * lengths[0]

@@ -116,6 +116,15 @@ def learned_rules():
         filled(rules.LearnedHeavyBall.around, rules.HeavyBall(0.1, 0.9), times=4),
         rules.Frozen(rules.HeavyBall(jnp.asarray(0.1), jnp.asarray(0.9))),
         rules.SinglePrecisionQuasiNewton.of(jnp.eye(3)),
+        rules.BarzilaiBorwein(jnp.asarray(0.1), rules.Fixed(jnp.eye(3))),
+        rules.NetworkStart(
+            rules.HeavyBall(0.1, 0.9),
+            rules.Fixed(jnp.ones((3,))),
+            rules.Fixed(jnp.ones((3, 2))),
+            rules.Fixed(jnp.ones((4, 2))),
+            rules.Fixed(jnp.ones((4,))),
+            rules.Fixed(jnp.ones((3, 4))),
+        ),
         rules.FrontADMM(
             rules.Fixed(jnp.eye(3)),
             rules.Fixed(jnp.zeros((0, 3))),
@@ -129,7 +138,7 @@ def learned_rules():
     ]
 
 
-@pytest.mark.parametrize("index", range(26))
+@pytest.mark.parametrize("index", range(28))
 @unchecked()
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]

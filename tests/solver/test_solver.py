@@ -1,6 +1,7 @@
 """The solver in use: what it computes, when it stops, and what the certificate covers."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import surestep as ss
 from support.catalogue import Bowl
 from support.production import THETAS, certified_solver, first
 from support.types import unchecked
@@ -359,3 +361,26 @@ def test_the_second_call_compiles_nothing(compilations):
     with compilations() as second:
         calls(1)
     assert second.count == 0
+
+
+def test_a_start_that_takes_long_is_computed_once():
+    """A loop in the start, one in the solve: the check and what is handed out need no other."""
+
+    def slow(theta):
+        return jax.lax.fori_loop(0, 20, lambda _, x: jnp.cos(x) + theta, jnp.zeros(4))
+
+    problem = ss.make_problem(
+        lambda x, theta: jnp.sum(jnp.cosh(x - theta)), x0=slow,
+        sample=lambda key: jax.random.normal(key, (4,)),
+    )  # fmt: skip
+    rule = ss.rules.Checked(
+        ss.rules.HeavyBall(0.1, 0.5), ss.rules.GradientDescent(0.1), at=5, tolerance=1e-3
+    )
+    solver = ss.Solver(problem, rule, 5, ss.Goal(scale=0.5, exponent=1.0))
+    with jax.enable_x64(True):
+        theta = problem.sample(jax.random.key(0))
+        program = solver._program
+        head: Any = program._head
+        lowered = head.lower(program.arrays, theta[None], jnp.asarray(5, jnp.int32), None)
+        text = str(lowered.compile().as_text())
+    assert text.count(" while(") == 2

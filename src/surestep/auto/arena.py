@@ -27,6 +27,7 @@ SHARE = 0.9
 _HELD = 64  # instances that candidates are compared on
 _ALONE = 5  # of these are timed one by one
 _LONGEST = 20_000  # iterations of a candidate
+_LONG = 0.05  # seconds of a call that is not repeated: what disturbs is small beside it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Arena:
     """Instances that they are compared on."""
     targets: Float[np.ndarray, " held"]
     """The losses to reach there."""
+    seed: int = 0
+    """Of the prior set that they all are from."""
 
     @classmethod
     def of(
@@ -74,6 +77,7 @@ class Arena:
         minima: np.ndarray,
         fitted: int,
         accuracy: float,
+        seed: int = 0,
     ) -> "Arena":
         """From solved instances, of which the first `fitted` are for making candidates."""
         gaps = np.maximum(starts - minima, 0.0)
@@ -85,7 +89,13 @@ class Arena:
         # No loss is computed more finely than that.
         fine = 4 * np.finfo(problem.precision).eps * np.abs(minima)
         return cls(
-            problem, makers, minima[:fitted], gaps[:fitted], held, (wanted + fine)[fitted:last]
+            problem,
+            makers,
+            minima[:fitted],
+            gaps[:fitted],
+            held,
+            (wanted + fine)[fitted:last],
+            seed,
         )
 
     @property
@@ -164,13 +174,13 @@ def _call(program: Program, thetas: Theta, iterations: int) -> Callable[[], obje
 
 
 def _fastest(call: Callable[[], object], least: float = 0.02) -> float:
-    """Seconds of a call: the fastest of three, or of more if they are short."""
+    """Seconds of a call: the fastest of three, of more if they are short, of one if it is long."""
     best, spent, made = math.inf, 0.0, 0
     while made < 3 or (spent < least and made < 20):
         began = time.perf_counter()
         call()
         took = time.perf_counter() - began
         best, spent, made = min(best, took), spent + took, made + 1
-        if took > 0.5:
+        if took > _LONG:
             break
     return best

@@ -16,6 +16,7 @@ from surestep.problem.penalties import Simplex
 from surestep.problem.structure import Structure
 from surestep.rules import (
     LBFGS,
+    BarzilaiBorwein,
     FistaWithRestart,
     Fixed,
     FrontADMM,
@@ -31,6 +32,7 @@ from surestep.rules import (
     SinglePrecisionQuasiNewton,
 )
 from surestep.rules.base import Rule, hyper_of, with_hyper
+from surestep.rules.wrapper import StartsElsewhere
 
 _NEWTON, _CHORD = 128, 400
 """The largest dimensions in which Hessians of single instances are inverted: in every iteration,
@@ -103,6 +105,10 @@ def _splitting(problem: Problem, hessian: np.ndarray, factor: np.ndarray | None)
 def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[Candidate]:
     yield from _accelerated(found, "accelerated gradients")
     yield _heavy_ball(found)
+    # The first step alone matters here, and only a little.
+    firsts = tuple(np.atleast_1d(factor / found.smoothness) for factor in (2.5, 6.0))
+    rule = BarzilaiBorwein(jnp.asarray(1 / found.smoothness))
+    yield Candidate("Barzilai-Borwein", rule, True, variants=firsts)
     if structure.front is not None:
         yield from _split_front(structure.front, problem.precision)
     yield Candidate("L-BFGS", LBFGS(), True)
@@ -119,10 +125,13 @@ def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[C
         rule = NewtonCG(_INNER, squares=structure.squares)
         name = "Gauss-Newton" if structure.squares else "Newton"
         yield Candidate(f"{name} by conjugate gradients", rule, True, late=not found.shape)
+    metric = root**2 if root.ndim == 1 else (root @ root.T).astype(jnp.float32)
     if found.dimension > _NEWTON and not found.shape:
-        metric = root**2 if root.ndim == 1 else (root @ root.T).astype(jnp.float32)
         rule = NewtonCG(_INNER // 2, Fixed(metric), structure.squares)
         yield Candidate("Newton by conjugate gradients in a shared metric", rule)
+    if not found.shape:
+        rule = BarzilaiBorwein(jnp.asarray(1.0, problem.precision), Fixed(metric))
+        yield Candidate("Barzilai-Borwein in a shared metric", rule, trainable=True)
     reach = 10 * found.unit * found.dimension**0.5
     for memory in (3, 10):
         rule = dataclasses.replace(quasi_newton_in(root, found.shape, reach), memory_size=memory)
@@ -209,7 +218,7 @@ def per_coordinate(candidate: Candidate, structure: Structure) -> Candidate:
 
 
 def _widened(rule: Rule, structure: Structure) -> Rule:
-    if isinstance(rule, Predicted):
+    if isinstance(rule, StartsElsewhere):
         inner = _widened(rule.rule, structure)
         return rule if inner is rule.rule else dataclasses.replace(rule, rule=inner)
     if isinstance(rule, FrontADMM):

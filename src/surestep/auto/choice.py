@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from surestep.auto.arena import Arena, Entry, Use
@@ -19,9 +18,6 @@ from surestep.auto.survey import Survey, solve_minima, survey, surveyed_instance
 from surestep.base.clock import Stopwatch
 from surestep.base.progress import Reporter
 from surestep.problem import (
-    CompositeProblem,
-    Oracle,
-    Point,
     PriorSet,
     Problem,
     Theta,
@@ -30,6 +26,7 @@ from surestep.problem import (
     working_precision,
 )
 from surestep.problem.structure import Structure, find_structure
+from surestep.rollout.loop import Ended, unwatched
 from surestep.rules import (
     LBFGS,
     Checked,
@@ -48,7 +45,7 @@ SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""
 _SURE = 0.97  # the share of instances that should pass the check
 _OPPONENTS = 2  # classical methods that the evaluation shows
-_LONGER = 1.4  # but no more iterations than that many times those for nine of ten
+_LONGER = 1.75  # but no more iterations than that many times those for nine of ten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +112,7 @@ def choose(
     watch = Stopwatch()
     data = PriorSet.draw(problem, len(found.minima), seed)
     structure = find_structure(problem, data.thetas)
-    arena = Arena.of(problem, data.thetas, found.starts, found.minima, found.fitted, accuracy)
+    arena = Arena.of(problem, data.thetas, found.starts, found.minima, found.fitted, accuracy, seed)
     race = hold_race(arena, found, structure, use, seconds, report)
     rule = _checked(arena, race, found, structure)
     return Choice(
@@ -162,26 +159,23 @@ def _constant(rule: Rule) -> Rule:
 
 def _checked(arena: Arena, race: Race, found: Survey, structure: Structure) -> Checked:
     """The winner with a check after as many iterations as nearly all instances need."""
-    racer, classical = race.winner, race.classical[0].entry
-    iterations = _long_enough(arena, racer)
-    step = 1 / found.smoothness
-    slopes, solved = _slopes(arena, racer, iterations, step)
-    tolerance = math.inf
-    if solved.any():
-        # Where minima are met exactly, rounding must pass elsewhere.
-        rounding = float(8 * np.finfo(arena.problem.precision).eps * np.max(found.slopes))
-        tolerance = 2 * max(float(np.max(slopes[solved])), rounding) or math.inf
-    rescue = 2 * classical.iterations if math.isfinite(classical.iterations) else 500
-    front = structure.front
-    return Checked(
-        racer.candidate.rule,
-        _fallback(race.classical[0].candidate.rule, found),
-        at=iterations,
-        tolerance=tolerance,
+    classical, front = race.classical[0], structure.front
+    rescue = 2 * classical.entry.iterations if math.isfinite(classical.entry.iterations) else 500
+    checked = Checked(
+        race.winner.candidate.rule,
+        _fallback(classical.candidate.rule, found),
+        at=_long_enough(arena, race.winner),
         rescue=int(np.clip(rescue, 50, 2000)),
-        step_size=step,
+        step_size=1 / found.smoothness,
         compared=not (structure.convex or (front is not None and front.convex)),
     )
+    slopes, solved = _slopes(arena, checked)
+    if not solved.any():
+        return checked
+    # Where minima are met exactly, rounding must pass elsewhere.
+    rounding = float(8 * np.finfo(arena.problem.precision).eps * np.max(found.slopes))
+    tolerance = 2 * max(float(np.max(slopes[solved])), rounding) or math.inf
+    return dataclasses.replace(checked, tolerance=tolerance)
 
 
 def _fallback(classical: Rule, found: Survey) -> Rule:
@@ -195,35 +189,26 @@ def _fallback(classical: Rule, found: Survey) -> Rule:
 
 def _long_enough(arena: Arena, racer: Racer) -> int:
     least = int(racer.entry.iterations) if math.isfinite(racer.entry.iterations) else 100
-    for number in np.unique(np.round(np.linspace(least, _LONGER * least, 8)).astype(int)):
+    for number in np.unique(np.round(np.linspace(least, _LONGER * least, 10)).astype(int)):
         if arena.solved(racer.program, int(number)) >= _SURE:
             return int(number)
     return math.ceil(_LONGER * least)
 
 
 def _slopes(
-    arena: Arena, racer: Racer, iterations: int, step: float
+    arena: Arena, checked: Checked
 ) -> tuple[Float[np.ndarray, " held"], Bool[np.ndarray, " held"]]:
-    """How steep it still is where the winner ends, and whether that is solved."""
+    """How steep it still is where the winner is checked, and whether that is solved."""
     with working_precision(arena.problem):
-        ended = racer.program.solve(arena.held, iterations, None)
-        slopes = np.asarray(_steepness(arena.problem, arena.held, ended.x, step), np.float64)
-    return slopes, (ended.loss <= arena.targets) & np.isfinite(slopes)
+        ended = _at_check(checked, arena.problem, jax.tree.map(jnp.asarray, arena.held))
+        slopes = np.asarray(ended.slope, np.float64)
+    return slopes, (np.asarray(ended.loss) <= arena.targets) & np.isfinite(slopes)
 
 
 @eqx.filter_jit
-def _steepness(
-    problem: Problem, thetas: Theta, points: Point, step: float
-) -> Float[Array, " instance"]:
-    def one(theta: Theta, point: Point) -> Array:
-        oracle = Oracle(problem, theta)
-        x = ravel_pytree(point)[0]
-        gradient = oracle.smooth_gradient(x)
-        if isinstance(problem, CompositeProblem):
-            gradient = (x - oracle.prox(x - step * gradient, step)) / step
-        return jnp.sqrt(jnp.sum(gradient**2))
-
-    return jax.vmap(one)(thetas, points)
+def _at_check(checked: Checked, problem: Problem, thetas: Theta) -> Ended:
+    prepared = checked.prepare()
+    return jax.vmap(lambda theta: unwatched(prepared, problem, theta, prepared.at))(thetas)
 
 
 def experiment_for(

@@ -25,6 +25,7 @@ from surestep.auto.candidates import (
     started,
     tuned,
 )
+from surestep.auto.starts import from_network
 from surestep.auto.survey import Survey
 from surestep.base.clock import Stopwatch
 from surestep.base.progress import Reporter
@@ -32,12 +33,14 @@ from surestep.problem import Problem, Theta, working_precision
 from surestep.problem.structure import Structure
 from surestep.rollout.loop import begin, unrolled
 from surestep.rollout.program import Program
-from surestep.rules import LearnedFista, LearnedHeavyBall, Predicted
+from surestep.rules import LearnedFista, LearnedHeavyBall
 from surestep.rules.base import Rule, hyper_of, with_hyper
+from surestep.rules.wrapper import StartsElsewhere
 
 _FINAL, _ROUNDS = 6, 3  # so many are timed alone too, in so many turns
 _BEHIND = 4  # unless they take so many times the best one's time in a batch
 _EARLY, _LATE = 0.5, 0.35  # shares of the time after which no others are tried
+_NETWORK = 0.15  # the share of the time that a network's start may take
 _NEAR = 2.0  # times the best one's time: what training may make up for
 _TIE = 1.05  # what a richer candidate must be faster by
 _BATCH, _DEEPEST = 16, 40  # instances of a training step, and iterations that are unrolled
@@ -103,6 +106,12 @@ def hold_race(
                     simplest.append(candidate.name)
                     racers.append(_tried(arena, candidate, 0.04 * seconds, racer.entry.batch))
                     bar.advance(1, _told(racers[-1].entry))
+        if best and watch.seconds < 0.55 * seconds:
+            learned = _from_network(arena, racers, found, _NETWORK * seconds)
+            if learned is not None:
+                simplest.append(learned.candidate.name)
+                racers.append(learned)
+                bar.advance(1, _told(learned.entry))
         racers = [*_alone(arena, racers, use)]
         pupils = _pupils(racers)
         for place, racer in enumerate(pupils):
@@ -133,7 +142,23 @@ def _pupils(racers: list[Racer]) -> list[Racer]:
 
 def _inner(racer: Racer) -> Rule:
     rule = racer.candidate.rule
-    return rule.rule if isinstance(rule, Predicted) else rule
+    return rule.rule if isinstance(rule, StartsElsewhere) else rule
+
+
+def _from_network(arena: Arena, racers: list[Racer], found: Survey, seconds: float) -> Racer | None:
+    """The best so far of those that begin at the problem's start, from a network's start."""
+    able = [racer for racer in racers if _inner(racer) is racer.candidate.rule]
+    best = min(able, key=lambda racer: racer.entry.batch)
+    candidate = from_network(
+        arena.problem,
+        found,
+        arena.seed,
+        best.candidate,
+        best.program,
+        int(best.entry.iterations),
+        seconds,
+    )
+    return None if candidate is None else _tried(arena, candidate, seconds, best.entry.batch)
 
 
 def _variations(racer: Racer, problem: Problem, found: Survey) -> list[Candidate]:
@@ -296,7 +321,10 @@ def _learn(
             above = jnp.maximum(losses[depth // 2 :] - minima[index], 0.0)
             return jnp.mean(jnp.log(above + floors[index]))
 
-        return jnp.mean(jax.vmap(one)(chosen))
+        each = jax.vmap(one)(chosen)
+        # Nine of ten must be there, so those that are behind count more than once.
+        slow = jax.lax.top_k(each, max(1, each.size // 4))[0]
+        return (jnp.mean(each) + jnp.mean(slow)) / 2
 
     def step(carry: Any, key: Array) -> tuple[Any, None]:
         hyper, memory = carry

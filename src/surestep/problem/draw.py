@@ -4,9 +4,8 @@ JAX computes in float32 unless told otherwise. A problem says which precision it
 enters JAX's 64-bit context for those that need float64 and leaves the process as it found it.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import equinox as eqx
 import jax
@@ -16,11 +15,9 @@ from jaxtyping import Array
 from surestep.problem.base import Problem, Theta
 
 
-@contextlib.contextmanager
-def working_precision(problem: Problem) -> Iterator[None]:
+def working_precision(problem: Problem) -> AbstractContextManager[None]:
     """Inside this context, new arrays have the precision the problem asks for."""
-    with jax.enable_x64(problem.precision == "float64"):
-        yield
+    return jax.enable_x64(problem.precision == "float64")
 
 
 def draw(problem: Problem, size: int, key: Array, first: int = 0) -> Theta:

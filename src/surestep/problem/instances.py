@@ -11,6 +11,8 @@ from surestep.base.errors import ConfigurationError
 from surestep.problem.base import Point, Problem, Theta, count, instance
 from surestep.problem.form import named_leaves, point_form
 
+_ARRAYS = (np.ndarray, jax.Array)
+
 
 @dataclasses.dataclass(frozen=True)
 class Instances:
@@ -36,8 +38,8 @@ class Instances:
         refused; other shapes are not, if the problem can be computed on them.
         """
         forms, structure = jax.tree.flatten(form)
-        given = jax.tree.leaves(thetas)
-        if jax.tree.structure(thetas) == structure and _ready(forms, given):
+        given, found = jax.tree.flatten(thetas)
+        if found == structure and _ready(forms, given):
             return cls(thetas, (), False)
         arrays = _same_structure("instances", form, thetas)
         differences: list[str] = []
@@ -55,18 +57,16 @@ class Instances:
 
 def _ready(forms: list[Any], given: list[Any]) -> bool:
     """Whether arrays have the problem's shapes and types already: nothing is touched then."""
-    rows = {
-        leaf.shape[0] if isinstance(leaf, np.ndarray | jax.Array) and leaf.ndim else 0
-        for leaf in given
-    }
-    return (
-        len(rows) == 1
-        and 0 not in rows
-        and all(
-            leaf.shape[1:] == wanted.shape and leaf.dtype == wanted.dtype
-            for leaf, wanted in zip(given, forms, strict=True)
-        )
-    )
+    first = given[0]
+    rows = first.shape[:1] if isinstance(first, _ARRAYS) else ()
+    if rows in ((), (0,)):
+        return False
+    for leaf, wanted in zip(given, forms, strict=True):
+        if not isinstance(leaf, _ARRAYS) or leaf.dtype != wanted.dtype:
+            return False
+        if leaf.shape != rows + wanted.shape:
+            return False
+    return True
 
 
 def as_points(problem: Problem, thetas: Theta, points: Point) -> Point:

@@ -3,6 +3,7 @@
 Rules see the optimization variable as a flat vector, whatever its shape is in the user's loss.
 """
 
+import copy
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -77,13 +78,18 @@ class Oracle:
         self.through = through
         self.gradients: int | Array = 0
         self.values: int | Array = 0
-        start = problem.start(theta)
-        self.start, self.unravel = ravel_pytree(start)
+        self.start, self.unravel = ravel_pytree(problem.start(theta))
         self._trace = get_opaque_trace_state()
 
     def fresh(self) -> "Oracle":
-        """An oracle for the same instance that has not been asked anything yet."""
-        return Oracle(self.problem, self.theta, self.through)
+        """An oracle for the same instance that has not been asked anything yet.
+
+        The start is not computed again: it may take as long as many iterations.
+        """
+        other = copy.copy(self)
+        other.gradients, other.values = 0, 0
+        other._trace = get_opaque_trace_state()
+        return other
 
     def spent(self) -> tuple[int | Array, int | Array]:
         """How many gradients and how many values were asked for."""

@@ -5,6 +5,7 @@ Divergence is caught here and nowhere else: once a loss is not finite, the rollo
 infinity for good, its state stays where it last was finite, and its status says so.
 """
 
+import dataclasses
 import enum
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from surestep.problem import Evaluations, Oracle, Point, Problem, Theta, Vector
-from surestep.rules.base import Rule
+from surestep.rules.base import GradientState, Rule
 from surestep.rules.checked import Checked, Verdict
 
 
@@ -268,6 +269,15 @@ class Ended(eqx.Module):
     gradients: Int[Array, ""]
     passed: Bool[Array, ""]
     """Whether a rule with a check passed it."""
+    slope: Scalar
+    """How steep it was there, for the check; 0 where nobody looked."""
+    start: Vector
+    """The problem's start."""
+
+    @property
+    def point(self) -> Vector:
+        """Where it ended; whoever has diverged is nowhere, and has the start handed out."""
+        return jnp.where(jnp.isfinite(self.loss), self.x, self.start)
 
 
 def unwatched(
@@ -289,31 +299,44 @@ def unwatched(
 
     def body(_: Array, carry: Any) -> Any:
         state, spent = carry
-        one = Oracle(problem, theta)
+        one = oracle.fresh()
         return inner.step(one, state), spent.plus(one)
 
     first = (state, Evaluations.none().plus(oracle))
+    most = number if checked is None else jnp.minimum(number, checked.at)
+    state, spent = jax.lax.fori_loop(0, most, body, first)
+    state = _valued(inner, oracle, state)
     if checked is None:
-        state, spent = jax.lax.fori_loop(0, number, body, first)
-        loss = inner.loss(Oracle(problem, theta), state)
-        passed = jnp.ones((), bool)
+        loss = inner.loss(oracle.fresh(), state)
+        slope, passed = jnp.zeros_like(loss), jnp.ones((), bool)
     else:
-        state, spent = jax.lax.fori_loop(0, jnp.minimum(number, checked.at), body, first)
 
-        def looked() -> tuple[Scalar, Array, Array]:
-            known = inner.loss(Oracle(problem, theta), state)
-            return known, jnp.zeros((), jnp.int32), jnp.ones((), bool)
+        def looked() -> tuple[Verdict, Array]:
+            known = inner.loss(oracle.fresh(), state)
+            verdict = Verdict(known, jnp.zeros_like(known), jnp.ones((), bool))
+            return verdict, jnp.zeros((), jnp.int32)
 
-        def examined() -> tuple[Scalar, Array, Array]:
-            last = Oracle(problem, theta)
+        def examined() -> tuple[Verdict, Array]:
+            last = oracle.fresh()
             verdict = checked.examine(last, state)
-            return verdict.value, jnp.asarray(last.spent()[0], jnp.int32), verdict.passed
+            return verdict, jnp.asarray(last.spent()[0], jnp.int32)
 
         # The number is the same for all instances of a batch, so one of the two is computed.
-        loss, asked, passed = jax.lax.cond(number < checked.at, looked, examined)
+        verdict, asked = jax.lax.cond(number < checked.at, looked, examined)
+        loss, slope, passed = verdict.value, verdict.slope, verdict.passed
         spent = Evaluations(spent.gradients + asked, spent.values)
     loss = jnp.where(jnp.isfinite(loss), loss, jnp.inf)
-    return Ended(state.x, loss, spent.gradients, passed)
+    return Ended(state.x, loss, spent.gradients, passed, slope, oracle.start)
+
+
+def _valued(rule: Rule, oracle: Oracle, state: Any) -> Any:
+    """The state with its loss computed once more, if no step has looked at losses.
+
+    They are not computed in the loop then, because nobody needs them.
+    """
+    if rule.watches_loss or not isinstance(state, GradientState):
+        return state
+    return dataclasses.replace(state, value=oracle.unmetered_value(state.x))
 
 
 def whole(rule: Rule, problem: Problem, theta: Theta, iterations: int) -> Ended:
@@ -326,10 +349,11 @@ def whole(rule: Rule, problem: Problem, theta: Theta, iterations: int) -> Ended:
         return end
 
     x, loss, asked = _helped(rule, problem)(theta, end.x, end.loss, end.passed)
-    end = Ended(x, loss, end.gradients + asked, end.passed)
+    end = dataclasses.replace(end, x=x, loss=loss, gradients=end.gradients + asked)
     if iterations > rule.at:
         tail = unwatched(rule.fallback, problem, theta, iterations - rule.at, x)
-        end = Ended(tail.x, tail.loss, end.gradients + tail.gradients, end.passed)
+        spent = end.gradients + tail.gradients
+        end = dataclasses.replace(end, x=tail.x, loss=tail.loss, gradients=spent)
     return end
 
 

@@ -46,6 +46,11 @@ class Program:
         return cls(*split((prepared, problem)), prepared, block)
 
     @functools.cached_property
+    def _at(self) -> int | None:
+        """When a rule with a check is checked."""
+        return self.rule.at if isinstance(self.rule, Checked) else None
+
+    @functools.cached_property
     def _head(self) -> Callable[..., Any]:
         # Looking it up takes as long as a small solve.
         return _run(self.rest, self.block)
@@ -56,18 +61,20 @@ class Program:
 
     def solve(self, thetas: Theta, steps: int, x: Point | None) -> Solved:
         """So many iterations on every instance of a stacked set."""
-        checked = self.rule if isinstance(self.rule, Checked) else None
-        early = steps if checked is None else min(steps, checked.at)
-        ended = self._head(self.arrays, thetas, _number(early), x)
-        points, loss, gradients, passed = jax.tree.map(np.asarray, ended)
-        made = np.full(loss.shape, early)
-        if checked is None:
-            return Solved(points, loss, made, gradients)
-        found = Solved(points, loss, made, gradients)
-        if not passed.all():
-            found = self.helped(thetas, found, np.flatnonzero(~passed))
-        if steps > checked.at:
-            late = self._tail(self.arrays, thetas, _number(steps - checked.at), found.x)
+        at = self._at
+        early = steps if at is None else min(steps, at)
+        points, loss, counts = self._head(self.arrays, thetas, _number(early), x)
+        loss, counts = np.asarray(loss), np.asarray(counts)
+        simple = isinstance(points, jax.Array)
+        points = np.asarray(points) if simple else jax.tree.map(np.asarray, points)
+        found = Solved(points, loss, counts[:, 0], counts[:, 1])
+        if at is None:
+            return found
+        passed = counts[:, 2]
+        if not (passed[0] if len(passed) == 1 else passed.all()):
+            found = self.helped(thetas, found, np.flatnonzero(passed == 0))
+        if steps > at:
+            late = self._tail(self.arrays, thetas, _number(steps - at), found.x)
             points, loss, more = jax.tree.map(np.asarray, late)
             found = Solved(points, loss, np.full(loss.shape, steps), found.gradients + more)
         return found
@@ -150,10 +157,10 @@ def _run(rest: Any, block: int) -> Callable[..., Any]:
         def one(theta: Theta, start: Point | None) -> Any:
             x = None if start is None else ravel_pytree(start)[0]
             end = unwatched(rule, problem, theta, number, x)
-            origin, unravel = ravel_pytree(problem.start(theta))
-            # Whoever has diverged is nowhere: the start is handed out, with an infinite loss.
-            point = unravel(jnp.where(jnp.isfinite(end.loss), end.x, origin))
-            return point, end.loss, end.gradients, end.passed
+            unravel = ravel_pytree(problem.start(theta))[1]
+            # As one array: what comes out of a program takes time, however small it is.
+            counts = jnp.stack([number, end.gradients, end.passed.astype(jnp.int32)])
+            return unravel(end.point), end.loss, counts
 
         return _each(one, thetas, starts, block)
 

@@ -1,5 +1,6 @@
 """Rules: the learned architectures and the classical algorithms."""
 
+from surestep.rules.barzilai_borwein import BarzilaiBorwein
 from surestep.rules.base import Fixed
 from surestep.rules.blended import Blended
 from surestep.rules.checked import Checked
@@ -29,6 +30,7 @@ from surestep.rules.learned_fista import LearnedFista
 from surestep.rules.learned_heavy_ball import LearnedHeavyBall
 from surestep.rules.learned_primal_dual import LearnedPrimalDual
 from surestep.rules.learned_splitting import LearnedSplitting
+from surestep.rules.network_start import NetworkStart
 from surestep.rules.newton import Newton, NewtonCG
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.predicted import Predicted
@@ -50,6 +52,7 @@ __all__ = [
     "ADMM",
     "LBFGS",
     "Adam",
+    "BarzilaiBorwein",
     "Blended",
     "Checked",
     "ConjugateGradients",
@@ -72,6 +75,7 @@ __all__ = [
     "MetricQuasiNewton",
     "Nesterov",
     "NesterovPerInstance",
+    "NetworkStart",
     "Newton",
     "NewtonCG",
     "Preconditioned",

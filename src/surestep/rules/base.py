@@ -77,6 +77,8 @@ class Rule(eqx.Module):
     """Whether the state that `init` makes depends on the hyper."""
     learns: ClassVar[bool] = True
     """Whether its numbers, and those of rules inside it, belong to the hyper."""
+    watches_loss: ClassVar[bool] = True
+    """Whether its steps look at losses."""
     recovers: ClassVar[bool] = False
     """Whether a rollout goes on after a loss that is not finite; if not, it has diverged for good.
     """
@@ -94,12 +96,19 @@ class Rule(eqx.Module):
         known = getattr(state, "value", None)
         return oracle.value(state.x) if known is None else known
 
-    def loss_and_gradient(self, oracle: Oracle, state: Any) -> tuple[Scalar, Vector]:
-        """The loss and its gradient at a state's point: known, or else evaluated now.
+    def stationarity(
+        self, oracle: Oracle, state: Any, step: float | Scalar
+    ) -> tuple[Scalar, Vector]:
+        """The loss at a state's point, and a vector that is 0 where the point is stationary.
 
-        It is what checks look at, of losses without a non-smooth part. A rule that knows a cheaper
-        way there than the user's own program may go it.
+        It is what checks look at: the gradient, or of a composite loss the proximal gradient step,
+        divided by its step size `step`. A rule that knows a subgradient, or a cheaper way to the
+        gradient than the user's own program, may give that.
         """
+        if isinstance(oracle.problem, CompositeProblem):
+            parts = oracle.parts(state.x)
+            moved = oracle.prox(state.x - step * parts.smooth_gradient, step)
+            return parts.value, (state.x - moved) / step
         if isinstance(state, GradientState):
             return state.value, state.gradient
         return oracle.value_and_gradient(state.x)
@@ -144,7 +153,9 @@ class GradientState(State):
 class GradientRule(Rule):
     """A rule whose update needs the value and the gradient at the current point, no more.
 
-    Subclasses write `remember` and `update`; one gradient is evaluated per iteration.
+    Subclasses write `remember` and `update`; one gradient is evaluated per iteration. A rule whose
+    `update` does not look at the value says so by `watches_loss = False`; where nobody else looks
+    either, losses are then not computed on the way.
 
     **Example:** gradient descent with a learned step size.
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from surestep.base.errors import ConfigurationError
-from surestep.problem import CompositeProblem, Oracle, Vector
+from surestep.problem import Oracle, Vector
 from surestep.rules.base import Need, Rule, State, hyper_of
 
 _BETWEEN = 10  # iterations of the fallback from one check to the next
@@ -22,7 +22,7 @@ class Verdict(eqx.Module):
     value: Scalar
     """The loss."""
     slope: Scalar
-    """How far the point is from being stationary: the norm of the (proximal) gradient step."""
+    """How far the point is from being stationary: the norm of `Rule.stationarity`."""
     passed: Bool[Array, ""]
 
 
@@ -45,10 +45,11 @@ class Checked(Rule):
     No loss is computed on the way, nothing is compared and nothing held back: an iteration costs
     what the rule's own step costs. Then the point is checked. It passes if its loss is finite, no
     larger than the start's, and if the gradient (of a composite loss: the proximal gradient step,
-    divided by the step) is no longer than `tolerance`. An instance that fails is given to the
-    classical fallback, from the better of its point and the problem's start, for at most `rescue`
-    iterations or until it passes. That happens in the iteration of the check, so the loss after it
-    is that of the whole. Later iterations are the fallback's, for all.
+    divided by the step, or a subgradient that the rule knows) is no longer than `tolerance`. An
+    instance that fails is given to the classical fallback, from the better of its point and the
+    problem's start, for at most `rescue` iterations or until it passes. That happens in the
+    iteration of the check, so the loss after it is that of the whole. Later iterations are the
+    fallback's, for all.
 
     - The loss after the check never exceeds the start's.
     - In the long run it is the fallback, from a good point, and converges where that does.
@@ -194,13 +195,7 @@ class Checked(Rule):
         return dataclasses.replace(verdict, passed=verdict.passed & ~worse)
 
     def _examined(self, oracle: Oracle, rule: Rule, state: Any) -> Verdict:
-        if isinstance(oracle.problem, CompositeProblem):
-            parts = oracle.parts(state.x)
-            value, size = parts.value, self.step_size
-            moved = oracle.prox(state.x - size * parts.smooth_gradient, size)
-            slope = (state.x - moved) / size
-        else:
-            value, slope = rule.loss_and_gradient(oracle, state)
+        value, slope = rule.stationarity(oracle, state, self.step_size)
         length = jnp.sqrt(jnp.sum(slope * slope))
         return Verdict(value, length, jnp.isfinite(value) & (length <= self.tolerance))
 
@@ -218,7 +213,7 @@ class Checked(Rule):
         asked = jnp.asarray(1 + begun.spent()[0], jnp.int32)
 
         def undecided(carry: Any) -> Array:
-            _, passed, made, _ = carry
+            _, passed, _, made, _ = carry
             return ~passed & (made < most)
 
         def one(_: Array, carry: Any) -> Any:
@@ -228,18 +223,17 @@ class Checked(Rule):
             return state, jnp.asarray(spent + inner.spent()[0], jnp.int32)
 
         def several(carry: Any) -> Any:
-            state, _, made, spent = carry
+            state, _, _, made, spent = carry
             state, spent = jax.lax.fori_loop(0, _BETWEEN, one, (state, spent))
             inner = oracle.fresh()
-            passed = self._examined(inner, fallback, state).passed
-            return state, passed, made + _BETWEEN, spent + inner.spent()[0]
+            now = self._examined(inner, fallback, state)
+            return state, now.passed, now.value, made + _BETWEEN, spent + inner.spent()[0]
 
         none = jnp.zeros((), jnp.int32)
-        end, passed, made, spent = jax.lax.while_loop(
-            undecided, several, (first, verdict.passed, none, asked)
+        end, passed, reached, made, spent = jax.lax.while_loop(
+            undecided, several, (first, verdict.passed, height, none, asked)
         )
         # A fallback that is not monotone may have left the better point behind.
-        reached = fallback.loss(oracle.fresh(), end)
         kept = verdict.passed | ~(reached <= height)
         return Helped(
             jnp.where(kept, origin, end.x),

@@ -26,6 +26,8 @@ class GradientDescent(GradientRule):
     ```
     """
 
+    watches_loss: ClassVar[bool] = False
+
     step_size: float | Float[Array, ""]
 
     def remember(self, x: Vector, value: Scalar, gradient: Vector) -> None:
@@ -52,6 +54,8 @@ class HeavyBall(GradientRule):
     rule = ss.rules.HeavyBall.for_constants(smoothness=100.0, convexity=0.1)
     ```
     """
+
+    watches_loss: ClassVar[bool] = False
 
     step_size: float | Float[Array, ""]
     momentum: float | Float[Array, ""]

@@ -200,8 +200,11 @@ class FrontADMM(Rule):
         image = self._prox(self._slopes(oracle, state.shift), aim, state.image)
         return dataclasses.replace(state, x=x, image=image, multiplier=aim - image)
 
-    def loss_and_gradient(self, oracle: Oracle, state: FrontState) -> tuple[Array, Vector]:
-        """Through the image: the user's loss may take many steps where these are two products."""
+    def stationarity(
+        self, oracle: Oracle, state: FrontState, step: float | Array
+    ) -> tuple[Array, Vector]:
+        """The gradient, through the image: two products, where the loss may take many steps."""
+        del step
         oracle.spend(gradients=1)
         split, rest, bent = self.matrix.array, self.quadratics.array, len(self.matrix.array)
         value, slope = jax.value_and_grad(self._of_image(oracle, state))(self._image(state))

@@ -1,5 +1,7 @@
 """The heavy ball method with learned numbers for every early iteration."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
@@ -26,6 +28,8 @@ class LearnedHeavyBall(GradientRule):
     rule = ss.rules.LearnedHeavyBall.around(ss.rules.HeavyBall(0.01, 0.8), times=30)
     ```
     """
+
+    watches_loss: ClassVar[bool] = False
 
     log_steps: Float[Array, " time"]
     momenta: Float[Array, " time"]

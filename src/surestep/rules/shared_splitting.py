@@ -116,6 +116,18 @@ class SharedADMM(Rule):
         """The other part's step."""
         return oracle.prox(v, 1 / penalty) if self.total is None else jnp.maximum(v, 0.0)
 
+    def stationarity(
+        self, oracle: Oracle, state: SharedSplitState, step: float | Array
+    ) -> tuple[Array, Vector]:
+        """The subgradient that the multiplier tells: no proximal map is needed for it."""
+        del step
+        parts, penalty = oracle.parts(state.x), jnp.exp(self.log_penalty)
+        if self.total is None:
+            return parts.value, parts.smooth_gradient + penalty * (state.sum - state.x)
+        slope = parts.smooth_gradient + penalty * jnp.minimum(state.sum, 0.0)
+        # What all coordinates have in common belongs to the sum, which is fixed.
+        return parts.value, slope - jnp.mean(slope)
+
     def init(self, oracle: Oracle, x: Vector) -> SharedSplitState:
         """One gradient tells the linear term, and the multiplier to begin with."""
         gradient, penalty = oracle.smooth_gradient(x), jnp.exp(self.log_penalty)

@@ -33,6 +33,11 @@ class Wrapper(Rule):
 class Delegating(Wrapper):
     """A rule that iterates as the inner rule does."""
 
+    @property
+    def watches_loss(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the inner rule does."""
+        return self.rule.watches_loss
+
     def init(self, oracle: Oracle, x: Vector) -> State:
         """The inner rule begins."""
         return self.rule.init(oracle, x)
@@ -49,9 +54,11 @@ class Delegating(Wrapper):
         """As the inner rule knows it."""
         return self.rule.loss(oracle, state)
 
-    def loss_and_gradient(self, oracle: Oracle, state: Any) -> tuple[Scalar, Vector]:
-        """As the inner rule knows them."""
-        return self.rule.loss_and_gradient(oracle, state)
+    def stationarity(
+        self, oracle: Oracle, state: Any, step: float | Scalar
+    ) -> tuple[Scalar, Vector]:
+        """As the inner rule knows it."""
+        return self.rule.stationarity(oracle, state, step)
 
     def relocate(self, oracle: Oracle, state: Any, x: Vector) -> State:
         """Move the inner rule."""

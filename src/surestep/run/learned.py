@@ -5,6 +5,8 @@ import functools
 import math
 from pathlib import Path
 
+import jax
+
 from surestep.certify import (
     Certificate,
     Certified,
@@ -12,12 +14,15 @@ from surestep.certify import (
 from surestep.evaluate.break_even import BreakEven, break_even
 from surestep.evaluate.off_family import Shifted
 from surestep.evaluate.test_set import Evaluated
-from surestep.problem import Problem, Theta
+from surestep.problem import Problem, Theta, point_form, theta_form, working_precision
+from surestep.rollout.batched import BLOCK
 from surestep.rules.base import Rule
 from surestep.solver.posterior import Posterior
 from surestep.solver.solution import Solution
 from surestep.solver.solver import Solver
 from surestep.train import Sampled, Task
+
+_NUMBERS = 2_000_000  # of the instances and points of a batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Learned:
             self.deployed,
             task.horizon,
             task.goal,
-            task.block,
+            _in_production(task),
             self.certificate,
             # The posterior that the certificate's statements are about.
             Posterior(self.prior.hypers, self.certified.log_posterior),
@@ -88,3 +93,15 @@ class Learned:
     def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Solution:
         """Iterate on a stacked set of instances until each has reached an accuracy."""
         return self.solver.solve(thetas, iterations=limit, tolerance=accuracy)
+
+
+def _in_production(task: Task) -> int:
+    """How many instances a solver's batch has: as many as a run's, or more where they are small.
+
+    A run's are cut so that its sets are whole numbers of them.
+    """
+    with working_precision(task.problem):
+        form = theta_form(task.problem)
+        leaves = jax.tree.leaves((form, point_form(task.problem, form)))
+    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
+    return max(task.block, min(BLOCK, _NUMBERS // max(1, numbers)))

@@ -1,5 +1,6 @@
 """One call of a solver that looks on the way, from pause to pause, and how instances ended."""
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -127,14 +128,23 @@ class Call:
         return going_on, Crowd(self._setting, "after", given, going_on, at)
 
 
+_FINISHED, _LIMIT, _STOPPED, _DIVERGED = (
+    int(status) for status in (Status.FINISHED, Status.LIMIT, Status.STOPPED, Status.DIVERGED)
+)
+
+
 def statuses(
     loss: np.ndarray, tolerance: float | None, stopped: bool
 ) -> Int[np.ndarray, " instance"]:
     """How every instance ended, as numbers of `Status`."""
-    end = Status.FINISHED if tolerance is None else Status.LIMIT
-    status = np.full(loss.shape, int(Status.STOPPED if stopped else end))
+    if tolerance is None and loss.size == 1 and not stopped:  # the shorter way
+        return np.array([_FINISHED if math.isfinite(loss[0]) else _DIVERGED])
+    end = _FINISHED if tolerance is None else _LIMIT
+    status = np.full(loss.shape, _STOPPED if stopped else end)
     if tolerance is not None:
         status[loss < tolerance] = Status.REACHED
     # A loss that is infinite once stays so.
-    status[~np.isfinite(loss)] = Status.DIVERGED
+    lost = ~np.isfinite(loss)
+    if lost.any():
+        status[lost] = _DIVERGED
     return status

@@ -74,9 +74,8 @@ def as_function(rule: Rule, problem: Problem, iterations: int) -> Callable[[Thet
 
 
 def point_of(problem: Problem, theta: Theta, found: Ended) -> Any:
-    """Where a solve ended, in the form that the loss takes; the start if it has diverged."""
-    start, unravel = ravel_pytree(problem.start(theta))
-    return unravel(jnp.where(jnp.isfinite(found.loss), found.x, start))
+    """Where a solve ended, in the form that the loss takes."""
+    return ravel_pytree(problem.start(theta))[1](found.point)
 
 
 def point_name(name: str) -> str:

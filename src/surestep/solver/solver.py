@@ -244,14 +244,16 @@ class Solver:
             key=key,
             monitor=monitor,
         )
-        return dataclasses.replace(
-            found,
+        return Solution(
             x=instance(found.x, 0),
             loss=found.loss[0],
             iterations=found.iterations[0],
             gradients=found.gradients[0],
             status=found.status[0],
+            covered=found.covered,
             sample=None if found.sample is None else found.sample[0],
+            monitor=found.monitor,
+            monitor_note=found.monitor_note,
             starts=lambda: found.start_loss[0],
         )
 
@@ -386,4 +388,6 @@ class Solver:
 
 
 def _stacked(tree: Any) -> Any:
+    if isinstance(tree, np.ndarray):  # the shorter way
+        return tree[None]
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)
