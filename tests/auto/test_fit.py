@@ -127,7 +127,8 @@ def names_of(problem, found, thetas):
 def test_candidates_fit_the_structure(surveyed):
     thetas = PriorSet.draw(QUADRATIC, 48, 0).thetas
     smooth = names_of(QUADRATIC, surveyed, thetas)
-    assert smooth[:3] == ["accelerated gradients", "heavy ball", "L-BFGS"]  # the simplest first
+    simplest = ["accelerated gradients", "heavy ball", "Barzilai-Borwein", "L-BFGS"]
+    assert smooth[:4] == simplest
     assert {"Newton", "chord, a Hessian an instance"} <= set(smooth)
     assert "quasi-Newton in a shared metric, 3 pairs" in smooth
     large = dataclasses.replace(surveyed, dimension=401)
@@ -308,3 +309,20 @@ def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     np.testing.assert_allclose(
         learned.solve(theta).x, np.linalg.solve(MATRIX, theta["theta"].T).T, atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("batch", "validation", "test"),
+    [(1e-5, 200, 100), (0.01, 200, 100), (0.04, 75, 31), (1.0, 20, 20), (math.inf, 200, 100)],
+)
+def test_instances_that_take_long_are_validated_and_tested_in_smaller_numbers(
+    surveyed, batch, validation, test
+):
+    """A tenth of 60 s for two looks at each validation instance, a quarter for twelve of tests."""
+    choice = choice_of(Newton())
+    entry = dataclasses.replace(choice.entries[0], batch=batch)
+    choice = dataclasses.replace(choice, entries=(entry,))
+    config = configure(QUADRATIC, surveyed, choice, "mine", 60.0, 0, OwnSettings())
+    sizes = config.sizes
+    assert (sizes.validation, sizes.train, sizes.test) == (validation, 250, test)
+    assert config.evaluate.timed == min(50, test)

@@ -14,7 +14,7 @@ from surestep.base.keys import named_key
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings
 from surestep.problem import structure
 from surestep.problem.base import Problem, instance
-from surestep.problem.degrees import ANYHOW, Degrees, degrees
+from surestep.problem.degrees import ANYHOW, Degrees, degrees, loop_parts
 from surestep.problem.draw import draw
 from surestep.problem.penalties import L1, L2, Box, GroupL2, Nuclear, Simplex
 from surestep.problem.quadratic import constant_term, linear_term, try_quadratic
@@ -408,3 +408,20 @@ def test_what_was_found_in_words():
         "the loss is a sum of functions of one coordinate each",
     )
     assert found(problem_of(lambda x, t: jnp.log1p(jnp.sum((x - t) ** 2)))).words == ()
+
+
+def test_the_parts_of_a_loop_are_told_from_its_ranks():
+    def loop(x, rows):
+        def turn(carry, row):
+            first, second = carry
+            return (first + row * x, 2 * second), (second, row)
+
+        return jax.lax.scan(turn, (jnp.zeros(3), 1.0), rows)
+
+    (scan,) = [
+        operation
+        for operation in jax.make_jaxpr(loop)(jnp.ones(3), jnp.ones((4, 3))).eqns
+        if operation.primitive.name == "scan"
+    ]
+    assert loop_parts(scan) == (1, 3)
+    assert len(scan.invars) == 4

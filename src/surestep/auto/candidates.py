@@ -60,8 +60,9 @@ class Candidate:
     trainable: bool = False
     variants: tuple[np.ndarray, ...] = ()
     """Other hypers to try, for a rule whose numbers are tuned and not trained."""
-    late: bool = False
-    """Whether it is tried after the others, and only if there is time."""
+    turn: int = 1
+    """0: it is tried first, because it often wins; 2: after the others, and only if there is time.
+    """
 
 
 def candidates(problem: Problem, found: Survey, structure: Structure) -> list[Candidate]:
@@ -78,7 +79,7 @@ def _accelerated(found: Survey, name: str) -> Iterator[Candidate]:
     step = jnp.asarray(1 / found.smoothness)
     # Curvature was looked at in a few points only, and is less along most of the way.
     tuned = tuple(np.atleast_1d(factor / found.smoothness) for factor in (1.25, 1.6, 2.2, 3.0, 0.7))
-    yield Candidate(name, FistaWithRestart(step), True, variants=tuned)
+    yield Candidate(name, FistaWithRestart(step), True, variants=tuned, turn=0)
 
 
 def _composite(problem: Problem, found: Survey, structure: Structure) -> Iterator[Candidate]:
@@ -99,7 +100,9 @@ def _splitting(problem: Problem, hessian: np.ndarray, factor: np.ndarray | None)
     # From the middle outwards: what comes first is a bar for the others.
     shares = sorted(np.geomspace(1e-4, 1.0, 13), key=lambda share: abs(np.log(share / 1e-2)))
     grid = [np.array([np.log(s * largest), r]) for r in (1.6, 1.9) for s in shares]
-    return Candidate("ADMM, factored once", rule, True, trainable=True, variants=tuple(grid))
+    return Candidate(
+        "ADMM, factored once", rule, True, trainable=True, variants=tuple(grid), turn=0
+    )
 
 
 def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[Candidate]:
@@ -108,7 +111,7 @@ def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[C
     # The first step alone matters here, and only a little.
     firsts = tuple(np.atleast_1d(factor / found.smoothness) for factor in (2.5, 6.0))
     rule = BarzilaiBorwein(jnp.asarray(1 / found.smoothness))
-    yield Candidate("Barzilai-Borwein", rule, True, variants=firsts)
+    yield Candidate("Barzilai-Borwein", rule, True, variants=firsts, turn=2)
     if structure.front is not None:
         yield from _split_front(structure.front, problem.precision)
     yield Candidate("L-BFGS", LBFGS(), True)
@@ -117,26 +120,26 @@ def _smooth(problem: Problem, found: Survey, structure: Structure) -> Iterator[C
         rule = GaussNewton(jnp.asarray(1e-8))
         yield Candidate("Gauss-Newton", rule, True, variants=grid)
     if found.dimension <= _NEWTON:
-        yield Candidate("Newton", Newton(), True, late=True)
+        yield Candidate("Newton", Newton(), True, turn=2)
     if found.dimension <= _CHORD:
         yield Candidate("chord, a Hessian an instance", Newton(anew=False, pairs=3), True)
     root = jnp.asarray(found.root, problem.precision)
     if found.dimension > _NEWTON:
         rule = NewtonCG(_INNER, squares=structure.squares)
         name = "Gauss-Newton" if structure.squares else "Newton"
-        yield Candidate(f"{name} by conjugate gradients", rule, True, late=not found.shape)
+        yield Candidate(f"{name} by conjugate gradients", rule, True, turn=1 if found.shape else 2)
     metric = root**2 if root.ndim == 1 else (root @ root.T).astype(jnp.float32)
     if found.dimension > _NEWTON and not found.shape:
         rule = NewtonCG(_INNER // 2, Fixed(metric), structure.squares)
-        yield Candidate("Newton by conjugate gradients in a shared metric", rule)
+        yield Candidate("Newton by conjugate gradients in a shared metric", rule, turn=0)
     if not found.shape:
         rule = BarzilaiBorwein(jnp.asarray(1.0, problem.precision), Fixed(metric))
-        yield Candidate("Barzilai-Borwein in a shared metric", rule, trainable=True)
+        yield Candidate("Barzilai-Borwein in a shared metric", rule, trainable=True, turn=0)
     reach = 10 * found.unit * found.dimension**0.5
     for memory in (3, 10):
         rule = dataclasses.replace(quasi_newton_in(root, found.shape, reach), memory_size=memory)
         name = f"quasi-Newton in a shared metric, {memory} pairs"
-        yield Candidate(name, rule, trainable=True, late=memory > 3)
+        yield Candidate(name, rule, trainable=True, turn=2 if memory > 3 else 1)
 
 
 def _heavy_ball(found: Survey) -> Candidate:
@@ -146,7 +149,7 @@ def _heavy_ball(found: Survey) -> Candidate:
         for momentum in (0.8, 0.7, 0.6, 0.9, 0.95)
         for factor in (1.6, 2.5, 4.0, 6.3, 1.0)
     ]
-    return Candidate("heavy ball", rule, True, variants=tuple(grid), late=found.dimension > _CHORD)
+    return Candidate("heavy ball", rule, True, variants=tuple(grid), turn=2)
 
 
 def scheduled(candidate: Candidate, iterations: float) -> Candidate | None:
@@ -186,7 +189,7 @@ def _split_front(front: AffineFront, kind: str) -> Iterator[Candidate]:
     shares = sorted(np.geomspace(1e-2, 1e2, 17), key=lambda share: abs(np.log(share)))
     grid = [np.array([np.log(s * front.typical), r]) for s in shares for r in (1.85, 1.6)]
     name = "ADMM on an affine image, factored once"
-    yield Candidate(name, rule, True, trainable=True, variants=tuple(grid))
+    yield Candidate(name, rule, True, trainable=True, variants=tuple(grid), turn=0)
 
 
 def started(candidate: Candidate, problem: Problem, found: Survey) -> Candidate:

@@ -39,6 +39,10 @@ _BLOCK = 50  # instances of a batch; sizes are multiples of it, so that nothing 
 
 _SHARE, _SHORTEST = 0.15, 3.0  # of the budget, and seconds: what the survey's solver may take
 
+_VALIDATED, _EVALUATED = 0.1, 0.25  # of the budget: what validation and test instances may take
+_WATCHED, _RUNS = 2, 6  # what a look at every loss multiplies a solve by; runs of a test instance
+_FEW = 20  # but so many there are at least
+
 _LONG = 240.0  # seconds of a budget that leaves time for more than what is needed
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -143,7 +147,7 @@ def configure(
     settings: OwnSettings,
 ) -> Config:
     """Numbers that suit a problem, the rule that was chosen for it, and a time in seconds."""
-    sizes = sizes_for(problem)
+    sizes = _affordable(sizes_for(problem), choice, budget)
     # What does not fit is left out, posterior samples first.
     samples = 1 if budget < _LONG or not learns(problem, choice) else 10
     usual = outline(name, budget, seed, settings)
@@ -159,6 +163,24 @@ def configure(
         constraint=_constraint(sizes.validation),
         sample=dataclasses.replace(usual.sample, samples=samples),
         evaluate=dataclasses.replace(usual.evaluate, timed=min(usual.evaluate.timed, sizes.test)),
+    )
+
+
+def _affordable(sizes: SplitSizes, choice: Choice, budget: float) -> SplitSizes:
+    """As many validation and test instances as can be solved in their shares of a budget.
+
+    Train instances stay: they are what the certificate rests on.
+    """
+    winner = choice.entries[0]
+    solve = winner.batch * choice.horizon / winner.iterations
+    if not math.isfinite(solve):
+        return sizes
+    validation = int(_VALIDATED * budget / (_WATCHED * solve))
+    test = int(_EVALUATED * budget / (_RUNS * _WATCHED * solve))
+    return dataclasses.replace(
+        sizes,
+        validation=min(sizes.validation, max(_FEW, validation)),
+        test=min(sizes.test, max(_FEW, test)),
     )
 
 

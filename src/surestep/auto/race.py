@@ -86,8 +86,8 @@ def hold_race(
     with report.stage("race", len(entrants) + 4, "candidates") as bar:
         # Everybody has a short while; where nobody is there in time, all have a longer one.
         for share in (0.04, 0.3):
-            for entrant in sorted(entrants, key=lambda entrant: entrant.late):
-                enough = _LATE if entrant.late else _EARLY
+            for entrant in sorted(entrants, key=lambda entrant: entrant.turn):
+                enough = _LATE if entrant.turn > 1 else _EARLY
                 if watch.seconds > enough * seconds and (racers or share > 0.04):
                     continue
                 rival = min((racer.entry.batch for racer in racers), default=math.inf)

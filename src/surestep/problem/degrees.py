@@ -139,10 +139,27 @@ def _apply(operation: Any, given: list[Found]) -> list[Found]:
     return [_single(operation, given)] * len(operation.outvars)
 
 
+def loop_parts(operation: Any) -> tuple[int, int]:
+    """Where a scan's carried values begin among its arguments, and where they end.
+
+    Told by the ranks, which its body loses for what it takes or gives row by row: versions of JAX
+    differ in how they say it.
+    """
+    program = operation.params["jaxpr"]
+    body = getattr(program, "jaxpr", program)
+
+    def rows(outside: Sequence[Any], inside: Sequence[Any]) -> int:
+        pairs = zip(outside, inside, strict=True)
+        return sum(out.aval.ndim > within.aval.ndim for out, within in pairs)
+
+    carried = len(body.outvars) - rows(operation.outvars, body.outvars)
+    last = len(body.invars) - rows(operation.invars, body.invars)
+    return last - carried, last
+
+
 def _scan(operation: Any, given: list[Found]) -> list[Found]:
     """A loop: degrees grow from turn to turn until they stay."""
-    program, first = operation.params["jaxpr"], operation.params["num_consts"]
-    last = first + operation.params["num_carry"]
+    program, (first, last) = operation.params["jaxpr"], loop_parts(operation)
     fixed, carried, rows = given[:first], given[first:last], given[last:]
     while True:
         returned = _follow(program, [*fixed, *carried, *rows])

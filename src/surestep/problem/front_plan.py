@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from surestep.problem.degrees import ABSENT, FREE, Found, constant, results
+from surestep.problem.degrees import ABSENT, FREE, Found, constant, loop_parts, results
 from surestep.problem.flat_program import FlatProgram, Step, flatten
 
 STILL, AFFINE, BENT = "still", "affine", "bent"
@@ -100,8 +100,7 @@ def _spread(flat: FlatProgram, given: Sequence[Found]) -> tuple[dict[int, str], 
 def _body(step: Step, given: Sequence[Found], made: Sequence[Found]) -> Body | None:
     """A loop's body, if nothing bent goes round but sums."""
     options = step.operation.params
-    first = options["num_consts"]
-    last = first + options["num_carry"]
+    first, last = loop_parts(step.operation)
     round_ = list(made[: last - first])  # what these values are after any number of turns
     flat = flatten(options["jaxpr"])
     kinds, bodies = _spread(flat, [*given[:first], *round_, *given[last:]])
