@@ -312,16 +312,14 @@ def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("batch", "validation", "test"),
-    [(1e-5, 200, 100), (0.01, 200, 100), (0.04, 75, 31), (1.0, 20, 20), (math.inf, 200, 100)],
+    ("solve", "validation", "test"),
+    [(1e-5, 200, 100), (0.01, 200, 100), (0.04, 75, 31), (1.0, 20, 20), (0.0, 200, 100)],
 )
 def test_instances_that_take_long_are_validated_and_tested_in_smaller_numbers(
-    surveyed, batch, validation, test
+    surveyed, solve, validation, test
 ):
     """A tenth of 60 s for two looks at each validation instance, a quarter for twelve of tests."""
-    choice = choice_of(Newton())
-    entry = dataclasses.replace(choice.entries[0], batch=batch)
-    choice = dataclasses.replace(choice, entries=(entry,))
+    choice = dataclasses.replace(choice_of(Newton()), solve=solve)
     config = configure(QUADRATIC, surveyed, choice, "mine", 60.0, 0, OwnSettings())
     sizes = config.sizes
     assert (sizes.validation, sizes.train, sizes.test) == (validation, 250, test)

@@ -66,6 +66,8 @@ class Choice:
     """The seconds that minima of other instances may take together."""
     seconds: float
     """What survey and race took."""
+    solve: float = dataclasses.field(default=0.0, compare=False)
+    """What a solve takes in a batch, in seconds; 0 in a choice that was read from a file."""
 
     @property
     def trained(self) -> bool:
@@ -124,6 +126,7 @@ def choose(
         found.smoothness,
         found.allowed,
         round(found.seconds + watch.seconds, 3),
+        arena.batch_seconds(race.winner.program, rule.at),
     )
 
 

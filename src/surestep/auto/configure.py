@@ -171,12 +171,10 @@ def _affordable(sizes: SplitSizes, choice: Choice, budget: float) -> SplitSizes:
 
     Train instances stay: they are what the certificate rests on.
     """
-    winner = choice.entries[0]
-    solve = winner.batch * choice.horizon / winner.iterations
-    if not math.isfinite(solve):
+    if not choice.solve:
         return sizes
-    validation = int(_VALIDATED * budget / (_WATCHED * solve))
-    test = int(_EVALUATED * budget / (_RUNS * _WATCHED * solve))
+    validation = int(_VALIDATED * budget / (_WATCHED * choice.solve))
+    test = int(_EVALUATED * budget / (_RUNS * _WATCHED * choice.solve))
     return dataclasses.replace(
         sizes,
         validation=min(sizes.validation, max(_FEW, validation)),
