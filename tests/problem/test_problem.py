@@ -14,6 +14,7 @@ from surestep.problem.contract import check_problem
 from surestep.problem.datasets import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
 from surestep.problem.draw import draw, working_precision
 from surestep.problem.goal import Goal
+from surestep.problem.instances import Instances
 from surestep.rollout.loop import rollout
 from surestep.rules import ConjugateGradients, HeavyBall
 
@@ -219,3 +220,9 @@ def test_keys_depend_on_every_name_and_not_on_the_precision():
         assert bits(2**31 - 1, "stage", 3) == bits(2**31 - 1, "stage", 3)
         single = bits(7, "stage", 3)
     assert single == bits(7, "stage", 3)
+
+
+def test_instances_without_any_array_are_refused_in_words():
+    problem = Problem.of(lambda x, theta: jnp.sum(x**2), np.ones(2), sample=lambda key: ())
+    with pytest.raises(ConfigurationError, match="instances"):
+        Instances.of(problem, (), ())

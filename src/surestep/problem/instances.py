@@ -57,7 +57,7 @@ class Instances:
 
 def _ready(forms: list[Any], given: list[Any]) -> bool:
     """Whether arrays have the problem's shapes and types already: nothing is touched then."""
-    first = given[0]
+    first = given[0] if given else None
     rows = first.shape[:1] if isinstance(first, _ARRAYS) else ()
     if rows in ((), (0,)):
         return False
