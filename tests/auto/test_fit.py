@@ -206,7 +206,8 @@ def test_more_time_is_more_samples_and_longer_evaluations(surveyed):
     wanted = OwnSettings(accuracy=1e-4, use="single")
 
     def configured(choice, budget):
-        config = configure(QUADRATIC, surveyed, choice, "quadratic", budget, 3, wanted)
+        settings = dataclasses.replace(wanted, budget=budget)
+        config, _ = configure(QUADRATIC, surveyed, choice, "quadratic", budget, 3, settings)
         config.validate()
         return config
 
@@ -282,7 +283,7 @@ def first_and_newton(*given):
 
 def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(racing, "candidates", first_and_newton)
-    monkeypatch.setattr(fitting, "RACE", 1.0)  # both have their turn, and nothing is trained
+    monkeypatch.setattr(fitting, "_RACE", 1.0)  # both have their turn, and nothing is trained
     monkeypatch.setattr(draw, "draw", empty)  # which takes half of the time
     numbers = {"theta": RANDOM.normal(size=(300, 5))}
     problem = Problem.of(lambda x, t: quadratic(x, t["theta"]), np.ones(5), thetas=numbers)
@@ -311,16 +312,22 @@ def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("solve", "validation", "test"),
-    [(1e-5, 200, 100), (0.01, 200, 100), (0.04, 75, 31), (1.0, 20, 20), (0.0, 200, 100)],
-)
-def test_instances_that_take_long_are_validated_and_tested_in_smaller_numbers(
-    surveyed, solve, validation, test
-):
-    """A tenth of 60 s for two looks at each validation instance, a quarter for twelve of tests."""
-    choice = dataclasses.replace(choice_of(Newton()), solve=solve)
-    config = configure(QUADRATIC, surveyed, choice, "mine", 60.0, 0, OwnSettings())
-    sizes = config.sizes
-    assert (sizes.validation, sizes.train, sizes.test) == (validation, 250, test)
-    assert config.evaluate.timed == min(50, test)
+def test_a_run_is_made_small_enough_for_what_is_left(surveyed):
+    rules = {"L-BFGS": LBFGS(), "gradient descent": GradientDescent(0.1)}
+    choice = dataclasses.replace(choice_of(Newton()), solve=0.5, compiling=1.0, baselines=rules)
+    wanted = OwnSettings(budget=60.0)
+    config, chosen = configure(QUADRATIC, surveyed, choice, "mine", 20.0, 0, wanted)
+    config.validate()
+    assert dataclasses.astuple(config.sizes) == (10, 10, 30, 10)
+    assert config.evaluate.timed == 10
+    assert not chosen.baselines and not config.certify.compared
+    assert chosen.allowed == pytest.approx(0.15 * 9)
+    # There is nothing to sample, so no samples were left out.
+    assert config.problem.left_out == (
+        "2 of 2 opponents",
+        "the comparison with an opponent in the certificate",
+        "190 of 200 prior instances",
+        "190 of 200 validation instances",
+        "220 of 250 train instances",
+        "90 of 100 test instances",
+    )

@@ -1,7 +1,6 @@
-"""The trusted solver: within a time, in the same way again, and with a number for everyone."""
+"""The trusted solver: within a time, and with a number for everyone."""
 
 import contextlib
-import math
 from types import SimpleNamespace
 
 import jax
@@ -11,7 +10,7 @@ import pytest
 
 from surestep.auto import trusted
 from surestep.auto.survey import solve_minima, survey
-from surestep.auto.trusted import Work, solve_all, solve_some
+from surestep.auto.trusted import solve_all, solve_some
 from surestep.problem import PriorSet, Problem, instance
 from surestep.problem.penalties import Box
 
@@ -52,7 +51,7 @@ def test_with_time_enough_all_are_solved():
     assert found.points.shape == (70, 4)
     np.testing.assert_allclose(found.points, DATA.thetas, atol=1e-6)
     np.testing.assert_allclose(found.losses, 0.0, atol=1e-12)
-    assert len(found.work.iterations) == math.ceil(70 / found.work.batch) == 3
+    assert 0 < found.pace < 1
     assert told.stages == [("survey", 70, "instances")]
     assert told.done == 70
     assert any("iteration 50" in note for note in told.notes)
@@ -62,28 +61,17 @@ def test_with_time_enough_all_are_solved():
 def test_without_time_the_first_batch_is_begun_and_the_others_left_out(problem, monkeypatch):
     monkeypatch.setattr(trusted, "_BATCH", 8)
     found = solve_some(problem, 20.0, DATA.thetas, seconds=0.0)
-    assert found.work.batch == 6
-    assert len(found.work.iterations) == 1
     assert len(found.losses) == len(found.points) == len(found.starts) == 6
     assert np.all(found.losses < found.starts)
 
 
-def test_what_was_done_can_be_done_again_to_the_last_bit(monkeypatch):
-    first = solve_some(PROBLEM, 20.0, DATA.thetas, again=Work(9, (7, 3, 12)))
-    assert first.work == Work(9, (7, 3, 12))
-    assert len(first.losses) == 27
-    # However a machine's pace cuts the iterations into pieces.
-    monkeypatch.setattr(trusted, "_PIECE", 0.0)
-    again = solve_some(PROBLEM, 20.0, DATA.thetas, again=first.work)
-    np.testing.assert_array_equal(first.points, again.points)
-    np.testing.assert_array_equal(first.losses, again.losses)
-
-
-def test_pieces_of_other_lengths_compile_nothing(compilations):
-    solve_some(PROBLEM, 20.0, DATA.thetas, again=Work(10, (2, 60)))
+def test_pieces_of_other_lengths_compile_nothing(compilations, monkeypatch):
+    first = solve_some(PROBLEM, 20.0, DATA.thetas)
+    monkeypatch.setattr(trusted, "_LOOK", 7)
     with compilations() as made:
-        solve_some(PROBLEM, 20.0, DATA.thetas, again=Work(10, (7, 31, 64)))
+        again = solve_some(PROBLEM, 20.0, DATA.thetas)
     assert made.count == 0
+    np.testing.assert_allclose(first.points, again.points, atol=1e-6)
 
 
 def test_a_batch_that_takes_long_is_made_smaller(monkeypatch):

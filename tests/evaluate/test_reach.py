@@ -23,6 +23,7 @@ FEW = TestSet(instance(SPLIT.test.thetas, slice(0, 10)))
 
 class Losses(NamedTuple):
     loss: np.ndarray
+    passed: bool = True
 
 
 class Scripted:
@@ -30,9 +31,6 @@ class Scripted:
 
     def __init__(self, solved_at):
         self.solved_at, self.asked = np.asarray(solved_at), []
-
-    def warm(self, thetas):
-        """Nothing has to be compiled."""
 
     def solve(self, thetas, steps, x):
         self.asked.append(steps)
@@ -53,15 +51,15 @@ class Slow(Scripted):
 def test_who_takes_too_long_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: Slow.now)
     program: Any = Slow([40, 300])
-    number, took = _iterations_needed(program, FEW, np.ones((1, 2)), 10_000, 0.05)
+    number, took, _ = _iterations_needed(program, FEW, np.ones((1, 2)), 1, 10_000, 0.05)
     assert number == 64 and took > 0.05
-    assert _iterations_needed(program, FEW, np.ones((1, 2)), 10_000, 10.0)[0] == 512
+    assert _iterations_needed(program, FEW, np.ones((1, 2)), 1, 10_000, 10.0)[0] == 512
 
 
-def needed(solved_at, limit=10_000, targets=None):
+def needed(solved_at, limit=10_000, targets=None, short=1):
     program: Any = Scripted(solved_at)
     targets = np.ones((1, len(program.solved_at))) if targets is None else targets
-    number, _ = _iterations_needed(program, FEW, targets, limit, math.inf)
+    number, *_ = _iterations_needed(program, FEW, targets, short, limit, math.inf)
     return number, program.asked[1:]
 
 
@@ -88,6 +86,14 @@ def test_the_hopeless_are_given_up(solved_at, limit, expected):
 
 
 @unchecked()
+def test_nothing_shorter_than_what_is_shown_anyway_is_looked_at():
+    assert needed([3, 5], short=20) == (20, [20])
+    assert needed([3, 50], short=20) == (80, [20, 40, 80])
+    assert needed([3, 50], limit=30, short=20) == (30, [20])
+    assert needed([3, 5], limit=10, short=20) == (10, [])
+
+
+@unchecked()
 def test_every_accuracy_counts():
     """Who reaches one of two accuracies only is looked at until it is hopeless."""
     targets = np.array([[1.0, 1.0], [0.1, 0.1]])
@@ -101,12 +107,25 @@ def test_every_accuracy_counts():
 def test_times_are_taken_for_the_iterations_that_are_needed():
     program: Any = Scripted(np.ones(10))
     iterations = np.arange(20).reshape(2, 10) + 1
-    found = _timed(program, FEW, iterations)
+    found = _timed(program, FEW, iterations, True)
     assert found["seconds"].shape == (2, 10) and np.all(found["seconds"] > 0)
     assert found["seconds_batch"].shape == (2,)
-    # One by one with as many as each needs, together with as many as nine of ten need.
-    asked = program.asked[::2]
-    assert asked == [*range(1, 11), 9, *range(11, 21), 19]
+    # First the longest compiles. One by one with as many as each needs, together with as many as
+    # nine of ten need.
+    first, *asked = program.asked
+    assert first == 20 and asked[::2] == [*range(1, 11), 9, *range(11, 21), 19]
+
+
+@unchecked()
+def test_the_same_iterations_are_timed_once():
+    program: Any = Scripted(np.ones(10))
+    found = _timed(program, FEW, np.full((3, 10), 7), np.arange(10) != 4)
+    # What is compiled for an instance that failed its check is compiled before.
+    assert program.asked == [7] * (2 + 2 * 11)
+    for name in ("seconds", "seconds_batch"):
+        np.testing.assert_array_equal(
+            found[name], np.broadcast_to(found[name][0], found[name].shape)
+        )
 
 
 def solvers():

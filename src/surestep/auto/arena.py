@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -24,9 +23,11 @@ Use = Literal["single", "batch", "both"]
 
 SHARE = 0.9
 """On which share of the instances an accuracy must be reached."""
-_HELD = 64  # instances that candidates are compared on
+HELD = 64
+"""Instances that candidates are compared on."""
 _ALONE = 5  # of these are timed one by one
 _LONGEST = 20_000  # iterations of a candidate
+_FINE, _COARSE = 20, 8  # iterations are found to one part of so many; if they take long, of fewer
 _LONG = 0.05  # seconds of a call that is not repeated: what disturbs is small beside it
 
 
@@ -78,13 +79,17 @@ class Arena:
         fitted: int,
         accuracy: float,
         seed: int = 0,
+        most: int = HELD,
     ) -> "Arena":
-        """From solved instances, of which the first `fitted` are for making candidates."""
+        """From solved instances, of which the first `fitted` are for making candidates.
+
+        At most so many of the others are for comparing them.
+        """
         gaps = np.maximum(starts - minima, 0.0)
         with working_precision(problem):
-            last = min(len(minima), fitted + _HELD)
-            held = jax.tree.map(np.asarray, instance(thetas, jnp.arange(fitted, last)))
-            makers = jax.tree.map(np.asarray, instance(thetas, jnp.arange(fitted)))
+            last = min(len(minima), fitted + most)
+            held = jax.tree.map(np.asarray, instance(thetas, np.arange(fitted, last)))
+            makers = jax.tree.map(np.asarray, instance(thetas, np.arange(fitted)))
         wanted = minima + accuracy * gaps
         # No loss is computed more finely than that.
         fine = 4 * np.finfo(problem.precision).eps * np.abs(minima)
@@ -123,14 +128,15 @@ class Arena:
         watch, low, high = Stopwatch(), 0, 1
         while True:
             began = time.perf_counter()
-            if self.solved(program, high) >= SHARE:
-                break
+            share = self.solved(program, high)
             took = (time.perf_counter() - began) / self.size
+            if share >= SHARE:
+                break
             behind = took > 2 * rival and self._again(program, high) > 2 * rival
             if watch.seconds > seconds or behind or high >= _LONGEST:
                 return math.inf
             low, high = high, 2 * high
-        return self._least(program, low, high)
+        return self._least(program, low, high, _COARSE if took > _LONG else _FINE)
 
     def _again(self, program: Program, iterations: int) -> float:
         """Seconds of a solve in a batch: a single look may have met a pause of the machine."""
@@ -150,8 +156,8 @@ class Arena:
             low, high = low // 2, low
         return self._least(program, low, high)
 
-    def _least(self, program: Program, low: int, high: int) -> int:
-        while high - low > max(1, high // 20):
+    def _least(self, program: Program, low: int, high: int, fine: int = _FINE) -> int:
+        while high - low > max(1, high // fine):
             middle = (low + high) // 2
             low, high = (low, middle) if self.solved(program, middle) >= SHARE else (middle, high)
         return high

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from surestep.auto.arena import Arena, Entry, Use
+from surestep.auto.arena import HELD, Arena, Entry, Use
 from surestep.auto.candidates import Candidate
 from surestep.auto.outsiders import outsiders
 from surestep.auto.race import Race, Racer, hold_race
@@ -45,6 +45,8 @@ SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""
 _SURE = 0.97  # the share of instances that should pass the check
 _OPPONENTS = 2  # classical methods that the evaluation shows
+_TRIAL, _USUAL, _FEWEST = 0.1, 1000, 4  # of the time: so many iterations of so many instances
+_LAST = 0.05  # of the time: what looking for the moment of the check may take
 _LONGER = 1.75  # but no more iterations than that many times those for nine of ten
 
 
@@ -68,6 +70,8 @@ class Choice:
     """What survey and race took."""
     solve: float = dataclasses.field(default=0.0, compare=False)
     """What a solve takes in a batch, in seconds; 0 in a choice that was read from a file."""
+    compiling: float = dataclasses.field(default=0.0, compare=False)
+    """What a program takes to compile, in seconds; 0 in a choice that was read from a file."""
 
     @property
     def trained(self) -> bool:
@@ -92,7 +96,12 @@ def survey_of(
     with working_precision(problem):
         size = start_size(problem)
     most = surveyed_instances(size, min(prior_size, SURVEYED))
-    return survey(problem, PriorSet.draw(problem, most, seed), seconds=seconds, report=report)
+    watch = Stopwatch()
+    data = PriorSet.draw(problem, most, seed)
+    jax.block_until_ready(data.thetas)
+    drawing = watch.seconds / most
+    found = survey(problem, data, seconds=seconds, report=report)
+    return dataclasses.replace(found, drawing=drawing)
 
 
 def start_size(problem: Problem) -> int:
@@ -112,11 +121,14 @@ def choose(
 ) -> Choice:
     """Hold the race on the survey's instances, and put the winner inside a check."""
     watch = Stopwatch()
-    data = PriorSet.draw(problem, len(found.minima), seed)
+    data = found.data or PriorSet.draw(problem, len(found.minima), seed)
     structure = find_structure(problem, data.thetas)
-    arena = Arena.of(problem, data.thetas, found.starts, found.minima, found.fitted, accuracy, seed)
+    most = _comparable(found.pace, seconds)
+    arena = Arena.of(
+        problem, data.thetas, found.starts, found.minima, found.fitted, accuracy, seed, most
+    )
     race = hold_race(arena, found, structure, use, seconds, report)
-    rule = _checked(arena, race, found, structure)
+    rule = _checked(arena, race, found, structure, _LAST * seconds)
     return Choice(
         rule,
         _opponents(race, found),
@@ -126,8 +138,24 @@ def choose(
         found.smoothness,
         found.allowed,
         round(found.seconds + watch.seconds, 3),
-        arena.batch_seconds(race.winner.program, rule.at),
+        _solve_seconds(arena, race.winner, rule.at),
+        race.compiling,
     )
+
+
+def _comparable(pace: float, seconds: float) -> int:
+    """How many instances candidates are compared on: fewer where iterations take long."""
+    if not pace:
+        return HELD
+    return int(np.clip(_TRIAL * seconds / (_USUAL * pace), _FEWEST, HELD))
+
+
+def _solve_seconds(arena: Arena, racer: Racer, iterations: int) -> float:
+    """Seconds of a solve in a batch: those that were measured, or such a solve."""
+    entry = racer.entry
+    if math.isfinite(entry.batch):
+        return entry.batch * iterations / entry.iterations
+    return arena.batch_seconds(racer.program, iterations)
 
 
 def _words(race: Race) -> str:
@@ -160,14 +188,16 @@ def _constant(rule: Rule) -> Rule:
     return rule
 
 
-def _checked(arena: Arena, race: Race, found: Survey, structure: Structure) -> Checked:
+def _checked(
+    arena: Arena, race: Race, found: Survey, structure: Structure, seconds: float
+) -> Checked:
     """The winner with a check after as many iterations as nearly all instances need."""
     classical, front = race.classical[0], structure.front
     rescue = 2 * classical.entry.iterations if math.isfinite(classical.entry.iterations) else 500
     checked = Checked(
         race.winner.candidate.rule,
         _fallback(classical.candidate.rule, found),
-        at=_long_enough(arena, race.winner),
+        at=_long_enough(arena, race.winner, seconds),
         rescue=int(np.clip(rescue, 50, 2000)),
         step_size=1 / found.smoothness,
         compared=not (structure.convex or (front is not None and front.convex)),
@@ -190,12 +220,14 @@ def _fallback(classical: Rule, found: Survey) -> Rule:
     return FistaWithRestart(1 / found.smoothness) if found.composite else LBFGS()
 
 
-def _long_enough(arena: Arena, racer: Racer) -> int:
+def _long_enough(arena: Arena, racer: Racer, seconds: float) -> int:
+    """So many iterations that nearly all pass the check; looked for in about so many seconds."""
     least = int(racer.entry.iterations) if math.isfinite(racer.entry.iterations) else 100
+    number, watch = least, Stopwatch()
     for number in np.unique(np.round(np.linspace(least, _LONGER * least, 10)).astype(int)):
-        if arena.solved(racer.program, int(number)) >= _SURE:
+        if arena.solved(racer.program, int(number)) >= _SURE or watch.seconds > seconds:
             return int(number)
-    return math.ceil(_LONGER * least)
+    return int(number)
 
 
 def _slopes(

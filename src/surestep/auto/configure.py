@@ -7,7 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from surestep.auto.arena import Use
+from surestep.auto.affordable import LONG, Means, afford
+from surestep.auto.arena import HELD, Use
 from surestep.auto.choice import Choice, learns, survey_of
 from surestep.auto.doctor import examine
 from surestep.auto.goals import goal_for
@@ -39,12 +40,6 @@ _BLOCK = 50  # instances of a batch; sizes are multiples of it, so that nothing 
 
 _SHARE, _SHORTEST = 0.15, 3.0  # of the budget, and seconds: what the survey's solver may take
 
-_VALIDATED, _EVALUATED = 0.1, 0.25  # of the budget: what validation and test instances may take
-_WATCHED, _RUNS = 2, 6  # what a look at every loss multiplies a solve by; runs of a test instance
-_FEW = 20  # but so many there are at least
-
-_LONG = 240.0  # seconds of a budget that leaves time for more than what is needed
-
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -62,6 +57,8 @@ class OwnSettings:
     """How the solver is going to be used: on single instances, in batches, or both ways."""
     budget: float = 120.0
     """The seconds that were given."""
+    left_out: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
+    """What did not fit into them, in words."""
 
     def validate(self) -> None:
         """Refuse accuracies that no loss could be below, and uses that nobody knows."""
@@ -129,8 +126,8 @@ def outline(name: str, budget: float, seed: int, settings: OwnSettings) -> Confi
         sample=SampleSettings(samples=1, length=1, gradients=False, step_sizes=StepSizes(1e-8)),
         evaluate=EvaluateSettings(
             # Solvers that need thousands of iterations are not worth a short budget.
-            limit=5_000 if budget >= _LONG else 1_000,
-            timed=50,
+            limit=5_000 if budget >= LONG else 1_000,
+            timed=HELD,
             factor=1,
             shifted=0,
         ),
@@ -142,44 +139,41 @@ def configure(
     found: Survey,
     choice: Choice,
     name: str,
-    budget: float,
+    left: float,
     seed: int,
     settings: OwnSettings,
-) -> Config:
-    """Numbers that suit a problem, the rule that was chosen for it, and a time in seconds."""
-    sizes = _affordable(sizes_for(problem), choice, budget)
-    # What does not fit is left out, posterior samples first.
-    samples = 1 if budget < _LONG or not learns(problem, choice) else 10
+) -> tuple[Config, Choice]:
+    """Numbers that suit a problem, the rule that was chosen for it, and the seconds that are left.
+
+    Also the choice, with fewer opponents and less time for minima if there is not enough.
+    """
+    budget = settings.budget
+    means = Means(budget, left, choice.solve, choice.compiling, found.drawing)
+    afforded = afford(means, sizes_for(problem), len(choice.baselines))
+    sizes, left_out = afforded.sizes, afforded.left_out
+    if not learns(problem, choice):
+        # What cannot be learned has one sample, whatever the time.
+        afforded, left_out = dataclasses.replace(afforded, samples=1), afforded.left_out[1:]
     usual = outline(name, budget, seed, settings)
-    return dataclasses.replace(
+    config = dataclasses.replace(
         usual,
         problem=dataclasses.replace(
-            settings, accuracies=tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6))
+            settings,
+            accuracies=tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6)),
+            left_out=left_out,
         ),
         goal=goal_for(problem, found),
         horizon=choice.horizon,
         block=side_by_side(found.dimension, _BLOCK),
         sizes=sizes,
         constraint=_constraint(sizes.validation),
-        sample=dataclasses.replace(usual.sample, samples=samples),
+        sample=dataclasses.replace(usual.sample, samples=afforded.samples),
+        certify=dataclasses.replace(usual.certify, compared=afforded.compared),
         evaluate=dataclasses.replace(usual.evaluate, timed=min(usual.evaluate.timed, sizes.test)),
     )
-
-
-def _affordable(sizes: SplitSizes, choice: Choice, budget: float) -> SplitSizes:
-    """As many validation and test instances as can be solved in their shares of a budget.
-
-    Train instances stay: they are what the certificate rests on.
-    """
-    if not choice.solve:
-        return sizes
-    validation = int(_VALIDATED * budget / (_WATCHED * choice.solve))
-    test = int(_EVALUATED * budget / (_RUNS * _WATCHED * choice.solve))
-    return dataclasses.replace(
-        sizes,
-        validation=min(sizes.validation, max(_FEW, validation)),
-        test=min(sizes.test, max(_FEW, test)),
-    )
+    opponents = dict(tuple(choice.baselines.items())[: afforded.opponents])
+    allowed = min(choice.allowed, afforded.minima)
+    return config, dataclasses.replace(choice, baselines=opponents, allowed=allowed)
 
 
 def _constraint(validation: int) -> Constraint:

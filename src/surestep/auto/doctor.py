@@ -4,21 +4,20 @@ The same examination comes before a run, before any work is done.
 """
 
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
 
-import surestep
 from surestep.auto import programs
-from surestep.auto.files import brief, open_file, title
-from surestep.base.errors import ProblemError, SurestepError
+from surestep.auto.files import open_file, title
+from surestep.auto.guarded import guarded
+from surestep.base.errors import ProblemError
 from surestep.base.keys import named_key
 from surestep.problem import (
     CompositeProblem,
@@ -41,8 +40,6 @@ FEW = 16
 """Instances that are looked at."""
 _SLOW = 0.05  # seconds of a gradient that are worth a word
 _LARGE = 50_000_000  # bytes of constants that are worth a word
-
-Result = TypeVar("Result")
 
 
 def check_file(spec: str, seed: int) -> Iterator[str]:
@@ -80,7 +77,7 @@ def examine(problem: Problem, seed: int = 0) -> list[str]:
 
 def structure_of(problem: Problem, seed: int = 0) -> tuple[str, ...]:
     """What a problem has that rules can use, one sentence each."""
-    return _guarded("loss", lambda: find_structure(problem, _instances(problem, seed)).words)
+    return guarded("loss", lambda: find_structure(problem, _instances(problem, seed)).words)
 
 
 def _composite(problem: Problem) -> bool:
@@ -97,28 +94,9 @@ def _instances(problem: Problem, seed: int) -> Theta:
                 "certify on others and to test on the rest (several hundred make a certificate "
                 "worth having)"
             )
-        return instance(problem.stock, jnp.arange(min(FEW, most)))
-    one = _guarded("sample", lambda: problem.sample(named_key(seed, "check")))
-    leaves = jax.tree.leaves(one)
-    if not leaves:
-        raise ProblemError(
-            "sample returns no arrays: return what varies from instance to instance, as an array "
-            "or a pytree of arrays"
-        )
-    for leaf in leaves:
-        if not eqx.is_array_like(leaf) or np.asarray(leaf).dtype.kind not in "fiub":
-            raise ProblemError(
-                f"sample returns a {type(leaf).__name__}: instances are arrays of numbers, or "
-                "pytrees of them"
-            )
-    again = _guarded("sample", lambda: problem.sample(named_key(seed, "check")))
-    if not _equal(one, again):
-        raise ProblemError(
-            "sample returns another instance (or one of another shape or type) when it is called "
-            "again with the same key: all of its randomness must come from the key, by jax.random, "
-            "and it must not keep anything between calls"
-        )
-    thetas = _guarded("sample", lambda: draw(problem, FEW, named_key(seed, "check")))
+        return instance(problem.stock, np.arange(min(FEW, most)))
+    _sampled(problem, named_key(seed, "check"))
+    thetas = guarded("sample", lambda: draw(problem, FEW, named_key(seed, "check")))
     for leaf in jax.tree.leaves(thetas):
         if not np.all(np.isfinite(np.asarray(leaf, np.float64))):
             raise ProblemError("sample returns numbers that are not finite")
@@ -137,21 +115,49 @@ def _instances(problem: Problem, seed: int) -> Theta:
     return thetas
 
 
-def _equal(one: Theta, other: Theta) -> bool:
-    """Whether two instances have the same form and the same numbers."""
-    if jax.tree.structure(one) != jax.tree.structure(other):
-        return False
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    arrays = ((np.asarray(a), np.asarray(b)) for a, b in pairs)
-    return all(
-        a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-        for a, b in arrays
-    )
+def _sampled(problem: Problem, key: Array) -> None:
+    """`sample` returns arrays of numbers, and is the same program whenever it is traced."""
+    returned: list[Theta] = []
+
+    def leaves(key: Array) -> list[Any]:
+        returned.append(problem.sample(key))
+        return [leaf for leaf in jax.tree.leaves(returned[-1]) if eqx.is_array(leaf)]
+
+    first = guarded("sample", lambda: programs.program(leaves, key))
+    found = jax.tree.leaves(returned[0])
+    if not found:
+        raise ProblemError(
+            "sample returns no arrays: return what varies from instance to instance, as an array "
+            "or a pytree of arrays"
+        )
+    for leaf in found:
+        if not eqx.is_array_like(leaf) or _dtype(leaf).kind not in "fiub":
+            raise ProblemError(
+                f"sample returns a {type(leaf).__name__}: instances are arrays of numbers, or "
+                "pytrees of them"
+            )
+    again = guarded("sample", lambda: programs.program(leaves, key))
+    if not programs.same(first, again) or _form(returned[0]) != _form(returned[1]):
+        raise ProblemError(
+            "sample returns another instance (or one of another shape or type) when it is called "
+            "again with the same key: all of its randomness must come from the key, by jax.random, "
+            "and it must not keep anything between calls"
+        )
+
+
+def _dtype(leaf: Any) -> np.dtype:
+    return np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+
+
+def _form(theta: Theta) -> object:
+    """What two instances have in common: structure, and numbers that are not arrays."""
+    numbers = [leaf for leaf in jax.tree.leaves(theta) if not eqx.is_array(leaf)]
+    return jax.tree.structure(theta), [np.asarray(number).tolist() for number in numbers]
 
 
 def _starts(problem: Problem, thetas: Theta) -> str:
     """Every start is made of finite numbers of the problem's precision."""
-    start = _guarded("start", lambda: problem.start(instance(thetas, 0)))
+    start = guarded("start", lambda: problem.start(instance(thetas, 0)))
     leaves = jax.tree.leaves(start)
     if not leaves:
         raise ProblemError("the start holds no numbers: return an array or a pytree of arrays")
@@ -167,7 +173,7 @@ def _starts(problem: Problem, thetas: Theta) -> str:
                 f"the start is {kind}, but the problem's precision is {problem.precision}: make "
                 "them agree (jnp.zeros follows the precision by itself)"
             )
-    flat = _guarded("start", lambda: jax.vmap(lambda t: ravel_pytree(problem.start(t))[0])(thetas))
+    flat = guarded("start", lambda: jax.vmap(lambda t: ravel_pytree(problem.start(t))[0])(thetas))
     if not np.all(np.isfinite(np.asarray(flat))):
         raise ProblemError("the start holds numbers that are not finite")
     if flat.shape[1] == 0:
@@ -183,27 +189,27 @@ def _traced(problem: Problem, thetas: Theta) -> list[str]:
     """
     theta = instance(thetas, 0)
     start = problem.start(theta)
-    traced = _guarded("loss", lambda: programs.program(problem.loss, start, theta))
+    traced = guarded("loss", lambda: programs.program(problem.loss, start, theta))
     programs.require_short("loss", traced)
-    first = _guarded("loss", lambda: problem.loss(start, theta))
+    first = guarded("loss", lambda: problem.loss(start, theta))
     if isinstance(first, tuple | list | dict) or first is None:
         raise ProblemError(
             f"loss returns a {type(first).__name__}: it must return a single number and nothing "
             "else"
         )
-    again = np.asarray(_guarded("loss", lambda: problem.loss(start, theta)))
+    again = np.asarray(guarded("loss", lambda: problem.loss(start, theta)))
     if again.shape == () and not np.array_equal(np.asarray(first), again, equal_nan=True):
         raise ProblemError(
             "loss returns another number when it is called again with the same x and theta: it "
             "must not draw random numbers or change anything; what is random belongs into theta"
         )
     programs.require_same("loss", traced, programs.program(problem.loss, start, theta))
-    shape = _guarded("loss", lambda: eqx.filter_eval_shape(problem.loss, start, theta))
+    shape = guarded("loss", lambda: eqx.filter_eval_shape(problem.loss, start, theta))
     if jnp.issubdtype(shape.dtype, jnp.complexfloating):
         raise ProblemError("loss returns a complex number: take its real part or absolute value")
     if shape.shape == ():
-        _guarded("loss", lambda: eqx.filter_eval_shape(eqx.filter_grad(problem.loss), start, theta))
-    _guarded(
+        guarded("loss", lambda: eqx.filter_eval_shape(eqx.filter_grad(problem.loss), start, theta))
+    guarded(
         "loss",
         lambda: eqx.filter_eval_shape(
             jax.vmap(lambda t: problem.loss(problem.start(t), t)), thetas
@@ -222,7 +228,7 @@ def _proximal(problem: Problem, thetas: Theta) -> str:
     points = jnp.asarray(start + scale * random.normal(size=(4, start.size)), start.dtype)
     step = jnp.asarray(0.1 * scale, start.dtype)
     for x in points:
-        found = _guarded("prox", lambda x=x: problem.prox(unravel(x), step, theta))
+        found = guarded("prox", lambda x=x: problem.prox(unravel(x), step, theta))
         same = jax.tree.structure(found) == jax.tree.structure(unravel(x))
         flat = ravel_pytree(found)[0] if same else jnp.zeros(0)
         if flat.shape != x.shape:
@@ -343,56 +349,3 @@ def _time(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e6:.3g} microseconds"
-
-
-def _guarded(what: str, call: Callable[[], Result]) -> Result:
-    """Call a user's function; an error in it becomes a sentence."""
-    try:
-        return call()
-    except SurestepError:
-        raise
-    except Exception as error:
-        raise ProblemError(f"{what} fails{_place(error)}: {explain(error)}") from error
-
-
-def _place(error: BaseException) -> str:
-    """The last line of the user's own code that an error went through."""
-    inside = (str(Path(surestep.__file__).parent), "site-packages", "<frozen", "<string")
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if (
-            not any(part in frame.filename for part in inside)
-            and "/lib/python" not in frame.filename
-        ):
-            return f" ({Path(frame.filename).name}, line {frame.lineno})"
-    return ""
-
-
-def explain(error: BaseException) -> str:
-    """What an error of JAX means for the person who wrote the function."""
-    kind = type(error).__name__
-    if kind == "TracerArrayConversionError":
-        return (
-            "it gives a traced value to NumPy, which cannot be compiled: use jax.numpy in place of "
-            "numpy"
-        )
-    if kind in (
-        "TracerBoolConversionError",
-        "ConcretizationTypeError",
-        "TracerIntegerConversionError",
-    ):
-        return (
-            "it decides with Python (if, while, int(), float(), range()) on a value that is only "
-            "known when the program runs: use jnp.where, jax.lax.cond or jax.lax.scan"
-        )
-    if kind == "NonConcreteBooleanIndexError":
-        return (
-            "it selects with a mask, whose size is not fixed: use jnp.where or multiply by the mask"
-        )
-    if "callback" in str(error).lower() and isinstance(error, ValueError):
-        return (
-            "it calls back into Python (jax.pure_callback), which cannot be differentiated and is "
-            "slow: write it with jax.numpy"
-        )
-    if kind == "UnexpectedTracerError":
-        return "it keeps a traced value for later (in a global or an attribute): return it instead"
-    return brief(error)

@@ -11,6 +11,7 @@ from surestep.auto.choice_file import read_choice, write_choice
 from surestep.auto.configure import Config, OwnSettings, configure, seconds, survey_checked
 from surestep.auto.goals import goal_for
 from surestep.auto.survey import Survey
+from surestep.base.clock import Stopwatch
 from surestep.base.errors import ConfigurationError, unknown
 from surestep.base.progress import Reporter, Silence
 from surestep.problem import Problem, name_of
@@ -22,8 +23,10 @@ from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment
 
-RACE = 0.35
-"""The share of the budget that the race may take."""
+_RACE, _SHORT_RACE = 0.35, 0.2
+"""The share of the budget that the race may take; and that it may take after a long survey."""
+_CHOOSING = 0.6
+"""The share that survey and race may take together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,11 +190,18 @@ def decided(
 ) -> tuple[Survey, Config, Choice]:
     """Survey a problem, hold the race, and find the numbers of a run."""
     wanted.validate()
+    watch = Stopwatch()
     report.say(f"{name}: solving a few instances to see what suits them")
     found = survey_checked(problem, seed, wanted.budget, report)
     goal_for(problem, found)  # a problem that has none is refused before the race
-    choice = choose(problem, found, seed, wanted.accuracy, wanted.use, RACE * wanted.budget, report)
-    config = configure(problem, found, choice, name, wanted.budget, seed, wanted)
+    together = _CHOOSING * wanted.budget - watch.seconds
+    allowed = min(max(together, _SHORT_RACE * wanted.budget), _RACE * wanted.budget)
+    choice = choose(problem, found, seed, wanted.accuracy, wanted.use, allowed, report)
+    left = wanted.budget - watch.seconds
+    config, choice = configure(problem, found, choice, name, left, seed, wanted)
+    if config.problem.left_out:
+        without = ", ".join(config.problem.left_out)
+        report.say(f"left out, to keep the budget of {wanted.budget:g} s: {without}")
     return found, config, choice
 
 

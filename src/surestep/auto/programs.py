@@ -36,14 +36,18 @@ def program(function: Callable[..., Any], *arguments: Any) -> Any:
     return jax.make_jaxpr(anew)(*arguments)
 
 
+def same(first: Any, again: Any) -> bool:
+    """Whether two traced programs are the same, their constants included."""
+    if _text(first) != _text(again) or len(first.consts) != len(again.consts):
+        return False
+    pairs = zip(first.consts, again.consts, strict=True)
+    arrays = ((np.asarray(a), np.asarray(b)) for a, b in pairs)
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in arrays)
+
+
 def require_same(what: str, first: Any, again: Any) -> None:
     """Refuse a function that is traced into another program when it is traced again."""
-    same = _text(first) == _text(again) and len(first.consts) == len(again.consts)
-    same = same and all(
-        np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind == "f")
-        for a, b in zip(first.consts, again.consts, strict=True)
-    )
-    if not same:
+    if not same(first, again):
         raise ProblemError(
             f"{what} becomes another program each time it is traced, and would be compiled again "
             "and again: it keeps something between calls (a global, a counter, a list that grows) "

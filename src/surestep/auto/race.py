@@ -38,8 +38,10 @@ from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.rules.wrapper import StartsElsewhere
 
 _FINAL, _ROUNDS = 6, 3  # so many are timed alone too, in so many turns
+_UNDISTURBED = 2.0  # seconds of a batch that is timed once
 _BEHIND = 4  # unless they take so many times the best one's time in a batch
 _EARLY, _LATE = 0.5, 0.35  # shares of the time after which no others are tried
+_PATIENT = 5.0  # what classical candidates may be behind by, in units of what others may
 _NETWORK = 0.15  # the share of the time that a network's start may take
 _NEAR = 2.0  # times the best one's time: what training may make up for
 _TIE = 1.05  # what a richer candidate must be faster by
@@ -55,6 +57,8 @@ class Racer:
     candidate: Candidate
     program: Program
     entry: Entry
+    compiling: float = 0.0
+    """Seconds that its program took to compile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Race:
     """Those that know step sizes alone, the best first."""
     entries: tuple[Entry, ...]
     """All that took part: the winner, then the others, the fastest first."""
+    compiling: float
+    """Seconds that one of them took to compile, in the mean."""
 
 
 def hold_race(
@@ -86,13 +92,16 @@ def hold_race(
     with report.stage("race", len(entrants) + 4, "candidates") as bar:
         # Everybody has a short while; where nobody is there in time, all have a longer one.
         for share in (0.04, 0.3):
+            tried = False
             for entrant in sorted(entrants, key=lambda entrant: entrant.turn):
                 enough = _LATE if entrant.turn > 1 else _EARLY
-                if watch.seconds > enough * seconds and (racers or share > 0.04):
+                if watch.seconds > enough * seconds and tried:
                     continue
+                tried = True
                 rival = min((racer.entry.batch for racer in racers), default=math.inf)
-                if isinstance(entrant.rule, LBFGS):
-                    rival = math.inf  # what everybody would take is shown, however far behind
+                # What people use is shown, however far behind, and others that they could use too.
+                rival *= _PATIENT if entrant.classical else 1.0
+                rival = math.inf if isinstance(entrant.rule, LBFGS) else rival
                 # Who has a second try takes part once.
                 racers = [racer for racer in racers if racer.candidate.name != entrant.name]
                 racers.append(_tried(arena, entrant, share * seconds, rival))
@@ -184,9 +193,10 @@ def _told(entry: Entry) -> str:
 
 def _tried(arena: Arena, candidate: Candidate, seconds: float, rival: float) -> Racer:
     """A candidate, its numbers tuned, timed in a batch."""
+    watch = Stopwatch()
     program = arena.program(candidate.rule)
     arena.solved(program, 1)  # compiles, which does not count
-    watch = Stopwatch()
+    compiling, watch = watch.seconds, Stopwatch()
     iterations = arena.iterations(program, seconds, rival)
     for hyper in candidate.variants:
         if watch.seconds > seconds:
@@ -202,7 +212,8 @@ def _tried(arena: Arena, candidate: Candidate, seconds: float, rival: float) -> 
     batch = math.inf
     if math.isfinite(iterations):
         batch = arena.batch_seconds(program, int(iterations))
-    return Racer(candidate, program, Entry(candidate.name, False, iterations, math.inf, batch))
+    entry = Entry(candidate.name, False, iterations, math.inf, batch)
+    return Racer(candidate, program, entry, compiling)
 
 
 def _alone(arena: Arena, racers: list[Racer], use: Use) -> list[Racer]:
@@ -212,7 +223,9 @@ def _alone(arena: Arena, racers: list[Racer], use: Use) -> list[Racer]:
     better = [racer for racer in racers[:_FINAL] if racer.entry.batch <= bar]
     others = racers[len(better) :]
     times = {racer.entry.name: [math.inf, math.inf] for racer in better}
-    for _ in range(_ROUNDS):
+    # What takes long is not disturbed by much, and who is alone has nobody to be compared with.
+    long = bar * arena.size > _UNDISTURBED or len(better) == 1
+    for _ in range(1 if long else _ROUNDS):
         for racer in better:
             if math.isfinite(racer.entry.iterations):
                 number, best = int(racer.entry.iterations), times[racer.entry.name]
@@ -245,7 +258,8 @@ def _ended(racers: list[Racer], use: Use, simplest: list[str]) -> Race:
         racer for racer in ranked if racer.candidate.classical and not racer.entry.trained
     )
     others = [racer.entry for racer in ranked if racer is not winner]
-    return Race(winner, untrained, classical, (winner.entry, *others))
+    compiling = float(np.mean([racer.compiling for racer in racers]))
+    return Race(winner, untrained, classical, (winner.entry, *others), compiling)
 
 
 def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float) -> Racer:
@@ -274,7 +288,8 @@ def _trained(arena: Arena, racer: Racer, structure: Structure, seconds: float) -
                 program = arena.program(changed.rule)
                 found = arena.fewer(program, fewest)
                 if found < fewest:
-                    best, fewest = Racer(changed, program, racer.entry), found
+                    best = dataclasses.replace(racer, candidate=changed, program=program)
+                    fewest = found
     # The same program with other numbers: its time is that of its iterations.
     share = fewest / racer.entry.iterations
     entry = dataclasses.replace(

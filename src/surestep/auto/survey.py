@@ -16,7 +16,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from surestep.auto.trusted import Work, side_by_side, solve_all, solve_some
+from surestep.auto.predictor import fit_predictor
+from surestep.auto.trusted import side_by_side, solve_all, solve_some
 from surestep.base.clock import Stopwatch
 from surestep.base.errors import ProblemError
 from surestep.base.progress import Reporter
@@ -49,11 +50,6 @@ _POWERS = 30  # products of the power method
 _MATRIX = 0.3  # the share of the solver's time that a large matrix may take
 _NUMBERS = 20_000_000  # of all points of a survey together
 _TRIED = 30  # iterations that metrics are compared by
-MOST_WEIGHTS = 200_000
-"""The largest number of weights of a predictor."""
-_FOLDS = 5  # of the cross-validation that decides about the predictor
-_RIDGES = 10.0 ** np.arange(-10, 1)
-_WORTHWHILE = 0.7  # a predictor must leave at most this share of the squared distances
 _FEW, _FEWEST = 16, 4  # instances whose curvature is looked at, where points are large
 
 
@@ -89,8 +85,12 @@ class Survey:
     """What the survey took."""
     allowed: float = math.inf
     """How many seconds the solver was allowed."""
-    work: Work = dataclasses.field(default_factory=Work)
-    """What the solver did; where its time was over, the survey holds fewer instances than asked."""
+    pace: float = 0.0
+    """Seconds of the solver's iteration on one instance, in a batch."""
+    drawing: float = 0.0
+    """Seconds that drawing an instance takes."""
+    data: PriorSet | None = dataclasses.field(default=None, compare=False, repr=False)
+    """The instances."""
 
     @property
     def gap(self) -> float:
@@ -122,7 +122,6 @@ def survey(
     block: int = 64,
     seconds: float = math.inf,
     report: Reporter | None = None,
-    again: Work | None = None,
 ) -> Survey:
     """Look at the instances of a prior set, or at as many of them as can be solved in a time.
 
@@ -132,7 +131,6 @@ def survey(
     - `block`: of how many of them a batch is made, at most.
     - `seconds`: how long the solver may take.
     - `report`: where progress is told; by default nowhere.
-    - `again`: what another survey's solver did, to repeat exactly that.
     """
     composite = isinstance(problem, CompositeProblem)
     began = time.monotonic()
@@ -150,7 +148,7 @@ def survey(
                 "the loss does not bend at the start on any instance (its second derivatives are "
                 "0 or not finite there), so no step size can be found: scale the loss, or move x0"
             )
-        solved = solve_some(problem, smoothness, data.thetas, seconds, report, again)
+        solved = solve_some(problem, smoothness, data.thetas, seconds, report)
         points, minima, starts = solved.points, solved.losses, solved.starts
         if len(minima) < data.size:
             data = PriorSet(instance(data.thetas, slice(len(minima))), seed=data.seed)
@@ -182,11 +180,12 @@ def survey(
         features = np.asarray(jax.vmap(features_of)(data.thetas), np.float64)
         moves = points - np.asarray(first, np.float64)
         unit = float(np.sqrt(np.mean(moves[good] ** 2))) or 1.0
-        bias, weights, exponents = _predictor(features[good], moves[good] / unit)
+        bias, weights, exponents = fit_predictor(features[good], moves[good] / unit)
         return Survey(
             points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima,
             np.asarray(_slopes(problem, data.thetas), np.float64), root, shape, bias, weights,
-            exponents, unit, data.sha256, fitted, time.monotonic() - began, seconds, solved.work,
+            exponents, unit, data.sha256, fitted, time.monotonic() - began, seconds, solved.pace,
+            0.0, data,
         )  # fmt: skip
 
 
@@ -361,39 +360,3 @@ def _diagonals(problem: Problem, thetas: Theta, points: Array, shape: tuple[int,
     keys = jax.random.split(jax.random.key(1), count(thetas))
     batch = side_by_side(points.shape[1], _even(count(thetas), 16))
     return jax.lax.map(one, (thetas, points, keys), batch_size=batch)
-
-
-def _predictor(
-    features: Float[np.ndarray, "instance feature"], moves: Float[np.ndarray, "instance n"]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ridge regression of solutions on the instances' numbers, if that predicts unseen ones."""
-    number, width = features.shape
-    mean = moves.mean(axis=0)
-    nothing = np.zeros((moves.shape[1], 0)), np.zeros(0, np.int32)
-    if width == 0 or width * moves.shape[1] > MOST_WEIGHTS or number < 2 * _FOLDS:
-        return mean, *nothing
-    spread = np.max(np.abs(features), axis=0)
-    exponents = np.ceil(np.log2(np.where(spread > 0, spread, 1.0))).astype(np.int32)
-    scaled = np.ldexp(features, -exponents)
-    errors = np.zeros(len(_RIDGES))
-    for fold in range(_FOLDS):
-        out = np.arange(number) % _FOLDS == fold
-        for r, (bias, weights) in enumerate(_ridge(scaled[~out], moves[~out])):
-            errors[r] += np.sum((moves[out] - bias - scaled[out] @ weights.T) ** 2)
-    best = int(np.argmin(errors))
-    if errors[best] > _WORTHWHILE * np.sum((moves - mean) ** 2):
-        return mean, *nothing
-    bias, weights = _ridge(scaled, moves)[best]
-    return bias, weights, exponents
-
-
-def _ridge(features: np.ndarray, moves: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Bias and weights for every strength of the ridge."""
-    centre, mean = features.mean(axis=0), moves.mean(axis=0)
-    left, sizes, right = np.linalg.svd(features - centre, full_matrices=False)
-    projected = left.T @ (moves - mean)
-    found = []
-    for ridge in _RIDGES * (sizes[0] or 1.0) ** 2:
-        weights = ((right.T * (sizes / (sizes**2 + ridge))) @ projected).T
-        found.append((mean - weights @ centre, weights))
-    return found

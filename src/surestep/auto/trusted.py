@@ -1,8 +1,7 @@
 """The trusted solver: a classical rule that runs long on many instances, within a time.
 
 Instances are solved in batches, side by side. Iterations are made in pieces that last about a
-second, so that time can be kept and progress be told. What was done is written down: repeated, it
-gives the same bits, however fast the machine is then.
+second, so that time can be kept and progress be told.
 """
 
 import dataclasses
@@ -33,14 +32,6 @@ _UNCOMPILED = 1 / 3  # the share of the time that is for iterating, however long
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
-    """What the solver did: how many iterations on each batch of so many instances."""
-
-    batch: int = 0
-    iterations: tuple[int, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class Solved:
     """What the solver found on the first instances of a set, or on all."""
 
@@ -48,7 +39,8 @@ class Solved:
     losses: Float[np.ndarray, " instance"]
     starts: Float[np.ndarray, " instance"]
     """The losses that it began with."""
-    work: Work
+    pace: float
+    """Seconds of an iteration on one instance, in a batch."""
 
 
 def trusted_solver(composite: bool, smoothness: float) -> tuple[Rule, int]:
@@ -68,7 +60,6 @@ def solve_some(
     thetas: Theta,
     seconds: float = math.inf,
     report: Reporter | None = None,
-    again: Work | None = None,
 ) -> Solved:
     """Solve instances, the first ones first, until nothing is gained or the time is over.
 
@@ -81,25 +72,19 @@ def solve_some(
     - `thetas`: the instances.
     - `seconds`: the time, with compiling.
     - `report`: where progress is told; by default nowhere.
-    - `again`: what to do, exactly, instead of keeping time.
     """
     told = (report or Silence()).stage("survey", count(thetas), "instances")
     with working_precision(problem), told as bar:
         batch = side_by_side(_dimension(problem, thetas), _BATCH)
-        batch = batch if again is None else min(batch, again.batch)
         solver = _Solver(problem, smoothness, thetas, batch, bar)
         deadline = time.monotonic() + seconds
-        if again is None:
-            solver.settle(min(_PIECE, seconds / _PIECES))
-            deadline = max(deadline, time.monotonic() + _UNCOMPILED * seconds)
+        solver.settle(min(_PIECE, seconds / _PIECES))
+        deadline = max(deadline, time.monotonic() + _UNCOMPILED * seconds)
         for number in range(solver.batches):
             began = time.monotonic()
-            if again is None:
-                solver.solve(number, deadline)
-            elif number < len(again.iterations):
-                solver.solve(number, math.inf, again.iterations[number])
+            solver.solve(number, deadline)
             now = time.monotonic()
-            if again is None and now + _AGAIN * (now - began) > deadline:
+            if now + _AGAIN * (now - began) > deadline:
                 break
         return solver.found()
 
@@ -131,7 +116,6 @@ class _Solver:
         self.rule, self.most = trusted_solver(composite, smoothness)
         self.problem, self.thetas, self.batch, self.bar = problem, thetas, batch, bar
         self.ended: list[tuple[np.ndarray, ...]] = []
-        self.iterations: list[int] = []
         self.pace = math.inf  # seconds of an iteration
 
     @property
@@ -143,7 +127,7 @@ class _Solver:
         points, losses, starts = (
             np.concatenate(part)[:size] for part in zip(*self.ended, strict=True)
         )
-        return Solved(points, losses, starts, Work(self.batch, tuple(self.iterations)))
+        return Solved(points, losses, starts, self.pace / self.batch)
 
     def settle(self, longest: float) -> None:
         """Take fewer instances side by side if an iteration would take too long, and compile."""
@@ -161,38 +145,36 @@ class _Solver:
             underway = self._continue(thetas, underway, 1)
             self.pace = time.monotonic() - began
 
-    def solve(self, number: int, deadline: float, exactly: int | None = None) -> None:
-        """Iterate on a batch until nothing is gained, the time is over, or so many times."""
+    def solve(self, number: int, deadline: float) -> None:
+        """Iterate on a batch until nothing is gained or the time is over."""
         thetas = self._instances(number)
         underway = self._begin(thetas)
         starts = before = np.asarray(underway.progress.value, np.float64)
         made = looked = 0
-        most = self.most if exactly is None else min(self.most, exactly)
-        while made < most:
+        while made < self.most:
             left = min(_PIECE, deadline - time.monotonic())
-            if exactly is None and made and left <= 0:
+            if made and left <= 0:
                 break
-            piece = int(np.clip(left / self.pace, 1, min(most, looked + _LOOK) - made))
+            piece = int(np.clip(left / self.pace, 1, min(self.most, looked + _LOOK) - made))
             began = time.monotonic()
             underway = self._continue(thetas, underway, piece)
             made += piece
             self.pace = (time.monotonic() - began) / piece
-            self.bar.advance(0, f"iteration {made} of at most {most}")
+            self.bar.advance(0, f"iteration {made} of at most {self.most}")
             if made == looked + _LOOK:
                 looked, last = made, before
                 before = np.asarray(underway.progress.value, np.float64)
-                if exactly is None and not np.any(last - before > 1e-13 * np.abs(last)):
+                if not np.any(last - before > 1e-13 * np.abs(last)):
                     break
         progress = underway.progress
         ended = (progress.state.x, progress.value, starts)
         self.ended.append(tuple(np.asarray(one, np.float64) for one in ended))
-        self.iterations.append(made)
         self.bar.advance(min(self.batch, count(self.thetas) - number * self.batch))
 
     def _instances(self, number: int) -> Theta:
         # The last batch is filled up, so that one compiled program serves for all sizes.
         first, size = number * self.batch, count(self.thetas)
-        return instance(self.thetas, jnp.minimum(jnp.arange(first, first + self.batch), size - 1))
+        return instance(self.thetas, np.minimum(np.arange(first, first + self.batch), size - 1))
 
     def _begin(self, thetas: Theta) -> Underway:
         return begin_each(self.rule, self.problem, thetas, self.batch)

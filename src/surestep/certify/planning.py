@@ -58,6 +58,8 @@ class CertifySettings:
     """At how many of the iterations they are certified."""
     opponents: tuple[str, ...] = ()
     """Baselines to certify the learned rule against; none named means the problem's first."""
+    compared: bool = True
+    """Whether it is certified against any."""
 
     def validate(self) -> None:
         """Refuse sizes that cannot work."""
@@ -72,6 +74,10 @@ class CertifySettings:
             raise ConfigurationError("certify.lambda_ratio must be above 1")
         if not 0 <= self.stake < 1:
             raise ConfigurationError(f"certify.stake must lie in [0, 1), not {self.stake}")
+        if self.opponents and not self.compared:
+            raise ConfigurationError(
+                "certify.opponents names opponents, and certify.compared says that there are none"
+            )
         if self.form not in ("chernoff", "pac-bayes-kl"):
             raise ConfigurationError("certify.form must be chernoff or pac-bayes-kl")
 
@@ -161,6 +167,8 @@ def plan_run(
 
 def choose_opponents(settings: CertifySettings, experiment: Experiment) -> dict[str, Rule]:
     """The baselines that the learned rule is certified against."""
+    if not settings.compared:
+        return {}
     return experiment.chosen(settings.opponents or tuple(experiment.baselines)[:1])
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,6 +31,7 @@ from surestep.train import Accuracies, External, SuccessEstimate, Task
 LEARNED = "learned"
 _ALONE, _FEWEST = 20, 3  # instances that are timed one by one, and how many at least
 _LONG = 1.0  # seconds that timing one by one may take, for each solver and accuracy
+_WASTE = 2  # how many times as many instances may be rolled out for longer than they are shown
 _HOPELESS, _PATIENCE = 10, 2.0  # an opponent may take so many times as long, and so many seconds
 
 
@@ -165,32 +167,23 @@ def evaluate(
     steps, patience = 3 * len(solvers) + len(external), math.inf
     with working_precision(task.problem), report.stage("evaluate", steps, "runs") as bar:
         for name, solver in solvers.items():
-            shown = rollouts(
-                solver,
-                task.problem,
-                data.thetas,
-                settings.factor * task.horizon,
-                task.block,
-                tuple(measures.values()),
-            )
-            bar.advance(1, name)
             program = Program.of(solver, task.problem, few.size)
-            reached_few, took = _brought(
-                solver, task, program, few, shown, targets[:, : few.size], settings.limit, patience
+            short = settings.factor * task.horizon
+            longest, took, passed = _iterations_needed(
+                program, few, targets[:, : few.size], short, settings.limit, patience
             )
             # The learned rule comes first. Who is so far behind is not waited for.
+            if patience == math.inf and _PATIENCE / _HOPELESS < took < _PATIENCE:
+                took = _one_call(program, few.thetas, longest)  # the first may have been compiling
             patience = min(patience, max(_PATIENCE, _HOPELESS * took))
             bar.advance(1, f"{name} to {accuracies.values[-1]:g}")
-            watched = [np.asarray(one, np.float64) for one in shown.measures]
-            per_solver.append(
-                {
-                    "losses": np.asarray(shown.losses, np.float64),
-                    "gradients": np.asarray(shown.gradients),
-                    "measures": np.array(watched).reshape(len(watched), *shown.losses.shape),
-                }
-                | reached_few
-                | _timed(program, few, reached_few["reach_iterations"])
+            shown, longer = _watched(
+                solver, task, data, few, (short, longest), tuple(measures.values())
             )
+            bar.advance(1, name)
+            needed = _reached(longer, targets[:, : few.size])
+            timed = _timed(program, few, needed["reach_iterations"], passed)
+            per_solver.append(shown._asdict() | needed | timed)
             bar.advance(1, f"{name}, timed")
         ends = np.full((2, len(external), len(accuracies.values), few.size), np.nan)
         for e, (name, outsider) in enumerate(external.items()):
@@ -220,72 +213,107 @@ def _first(data: TestSet, number: int) -> TestSet:
     """The first instances of a set, or all of them."""
     if not 0 < number < data.size:
         return data
-    return TestSet(instance(data.thetas, jnp.arange(number)))
+    return TestSet(instance(data.thetas, np.arange(number)))
 
 
-def _brought(
+class _Shown(NamedTuple):
+    """What rollouts of some instances were seen to do."""
+
+    losses: np.ndarray
+    gradients: np.ndarray
+    measures: np.ndarray
+
+    @classmethod
+    def of(cls, seen: Rollout) -> "_Shown":
+        """On the host."""
+        losses = np.asarray(seen.losses, np.float64)
+        measures = np.array([np.asarray(one, np.float64) for one in seen.measures])
+        return cls(losses, np.asarray(seen.gradients), measures.reshape(-1, *losses.shape))
+
+    def until(self, iterations: int) -> "_Shown":
+        """The same, but only the first iterations."""
+        return _Shown(*(table[..., : iterations + 1] for table in self))
+
+
+def _watched(
     rule: Rule,
     task: Task,
-    program: Program,
     data: TestSet,
-    shown: Rollout,
-    targets: Float[np.ndarray, "accuracy instance"],
-    limit: int,
-    patience: float,
-) -> tuple[dict[str, np.ndarray], float]:
-    """How many iterations every instance takes to its targets, and how many gradients.
+    few: TestSet,
+    lengths: tuple[int, int],
+    measures: tuple[Measure, ...],
+) -> tuple[_Shown, _Shown]:
+    """Short rollouts of all instances, and longer ones of a few.
 
-    Also the seconds that as many iterations as all of them take together.
+    They are the same program where that is no waste: compiling takes longer than most rollouts.
     """
-    longest, took = _iterations_needed(program, data, targets, limit, patience)
-    if longest >= shown.losses.shape[1]:
-        shown = rollouts(rule, task.problem, data.thetas, longest, task.block)
-    losses = np.asarray(shown.losses, np.float64)[: data.size]
-    gradients = np.asarray(shown.gradients)[: data.size]
+    short, longer = lengths[0], max(lengths)
+
+    def seen(data: TestSet, length: int, measures: tuple[Measure, ...] = measures) -> _Shown:
+        return _Shown.of(rollouts(rule, task.problem, data.thetas, length, task.block, measures))
+
+    if longer > short and data.size > _WASTE * few.size:
+        return seen(data, short), seen(few, longer, ())
+    every = seen(data, longer)
+    return every.until(short), every
+
+
+def _reached(
+    shown: _Shown, targets: Float[np.ndarray, "accuracy instance"]
+) -> dict[str, np.ndarray]:
+    """How many iterations and gradients instances take to their targets."""
+    size = targets.shape[1]
+    losses, gradients = shown.losses[:size], shown.gradients[:size]
     below = losses[None] < targets[:, :, None]
     solved = below.any(axis=2)
     needed = np.where(solved, below.argmax(axis=2), losses.shape[1] - 1)
     failed = np.where(np.isfinite(losses[:, -1]), Status.LIMIT, Status.DIVERGED)
-    rows = np.arange(data.size)
-    brought = {
+    return {
         "reach_iterations": needed,
-        "reach_gradients": gradients[rows, needed],
+        "reach_gradients": gradients[np.arange(size), needed],
         "reach_status": np.where(solved, Status.REACHED, failed),
     }
-    return brought, took
 
 
 def _iterations_needed(
     program: Program,
     data: TestSet,
     targets: Float[np.ndarray, "accuracy instance"],
+    short: int,
     limit: int,
     patience: float,
-) -> tuple[int, float]:
-    """About how many iterations all instances need to all targets, at most the limit; their time.
+) -> tuple[int, float, np.ndarray | bool]:
+    """About how many iterations all instances need to all targets, at most the limit.
 
-    A solver is given up once no instance has halved its distance to a target while iterations were
-    doubled, three times in a row: at that pace no limit would be enough. Or once a call has taken
-    longer than the patience lasts.
+    Also their time, and which instances passed a rule's check.
+
+    At least as many as `short` rollouts have, because these are made anyway. A solver is given up
+    once no instance has halved its distance to a target while iterations were doubled, three times
+    in a row: at that pace no limit would be enough. Or once a call has taken longer than the
+    patience lasts.
     """
-    number, stuck, before, took = 1, 0, np.full(targets.shape, np.inf), 0.0
-    program.solve(data.thetas, 1, None)  # compiles
+    stuck, before, took = 0, np.full(targets.shape, np.inf), 0.0
+    found = program.solve(data.thetas, 1, None)  # compiles
+    number = min(short, limit)
     while number < limit:
         began = time.perf_counter()
-        losses = program.solve(data.thetas, number, None).loss
-        took = time.perf_counter() - began
+        found = program.solve(data.thetas, number, None)
+        took, losses = time.perf_counter() - began, found.loss
         left = np.where(losses < targets, 0.0, losses - targets)
         if not left.any() or took > patience:
-            return number, took
+            return number, took, found.passed
         stuck = 0 if np.any((left <= before / 2) & (before > 0) & np.isfinite(left)) else stuck + 1
         if number > 100 and stuck >= 3:
-            return number, took
+            return number, took, found.passed
         number, before = min(2 * number, limit), np.minimum(before, left)
-    return limit, took
+    return limit, took, found.passed
 
 
 def _timed(
-    program: Program, data: TestSet, needed: Int[np.ndarray, "accuracy instance"]
+    program: Program,
+    data: TestSet,
+    needed: Int[np.ndarray, "accuracy instance"],
+    passed: np.ndarray | bool,
 ) -> dict[str, np.ndarray]:
     """How long so many iterations take, unwatched.
 
@@ -295,15 +323,23 @@ def _timed(
     seconds, together = np.full(needed.shape, np.nan), np.zeros(len(needed))
     few = min(data.size, _ALONE)
     single = [instance(data.thetas, slice(i, i + 1)) for i in range(few)]
-    program.warm(single[0])
-    program.warm(data.thetas)
     most = np.quantile(needed, 0.9, axis=1, method="inverted_cdf")
+    # The batch has been solved before; what is compiled for one instance depends on its fate.
+    wanted = needed[:, :few].max(axis=0)
+    failed = np.flatnonzero(~np.broadcast_to(passed, (data.size,))[:few])
+    for i in {int(wanted.argmax()), *failed[:1].tolist()}:
+        program.solve(single[i], int(wanted[i]), None)
     for a in range(len(needed)):
         for i, theta in enumerate(single):
-            seconds[a, i] = _seconds(program, theta, int(needed[a, i]))
+            # Who does not come closer takes as long to one accuracy as to another.
+            same = a and needed[a, i] == needed[a - 1, i] and np.isfinite(seconds[a - 1, i])
+            seconds[a, i] = (
+                seconds[a - 1, i] if same else _seconds(program, theta, int(needed[a, i]))
+            )
             if i + 1 >= _FEWEST and np.nansum(seconds[a]) > _LONG:
                 break
-        together[a] = _seconds(program, data.thetas, int(most[a]))
+        same = a and most[a] == most[a - 1]
+        together[a] = together[a - 1] if same else _seconds(program, data.thetas, int(most[a]))
     return {"seconds": seconds, "seconds_batch": together}
 
 

@@ -1,12 +1,14 @@
 """A problem: a family of losses, how its instances are drawn, and where to start."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PyTree, Scalar
 
 from surestep.base.errors import ConfigurationError
@@ -147,11 +149,39 @@ def name_of(problem: Problem) -> str:
     return str(getattr(problem, "name", type(problem).__name__))
 
 
-def instance(thetas: Theta, index: int | slice | Array) -> Theta:
+def instance(thetas: Theta, index: int | slice | np.ndarray | Array) -> Theta:
     """One instance (or several, for a slice or an array of indices) out of a stacked set."""
     if isinstance(thetas, np.ndarray):  # the shorter way
         return thetas[index]
-    return jax.tree.map(lambda leaf: leaf[index], thetas)
+    return jax.tree.map(lambda leaf: _taken(leaf, index), thetas)
+
+
+def concatenated(parts: Sequence[Theta]) -> Theta:
+    """Several stacked sets as one."""
+
+    def together(*leaves: Any) -> Any:
+        if all(_on_host(leaf) for leaf in leaves):
+            return jnp.asarray(np.concatenate([np.asarray(leaf) for leaf in leaves]))
+        return jnp.concatenate(leaves)
+
+    return parts[0] if len(parts) == 1 else jax.tree.map(together, *parts)
+
+
+def _taken(leaf: Any, index: Any) -> Any:
+    """Rows of an array; those in the host's memory are taken there, where nothing is compiled."""
+    if isinstance(index, Tracer) or not _on_host(leaf):
+        return leaf[index]
+    if isinstance(index, slice) and index.indices(leaf.shape[0]) == (0, leaf.shape[0], 1):
+        return leaf
+    rows = index if isinstance(index, int | slice) else np.asarray(index)
+    return jnp.asarray(np.asarray(leaf)[rows])
+
+
+def _on_host(leaf: Any) -> bool:
+    if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array) or leaf.weak_type:
+        return False
+    devices = leaf.devices()
+    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
 
 
 def count(thetas: Theta) -> int:

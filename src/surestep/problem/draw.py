@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from surestep.problem.base import Problem, Theta
+from surestep.problem.base import Problem, Theta, concatenated, instance
 
 
 def working_precision(problem: Problem) -> AbstractContextManager[None]:
@@ -28,14 +28,16 @@ def draw(problem: Problem, size: int, key: Array, first: int = 0) -> Theta:
     has been used before is found out by its bits.
     """
     with working_precision(problem):
-        begin, end = first // _DRAWN_AT_ONCE, -(-(first + size) // _DRAWN_AT_ONCE)
+        begin = first // _DRAWN_AT_ONCE
+        end = max(-(-(first + size) // _DRAWN_AT_ONCE), begin + 1)
         parts = [
             _draw(problem, key, jnp.asarray(number * _DRAWN_AT_ONCE))
-            for number in range(begin, max(end, begin + 1))
+            for number in range(begin, end)
         ]
-        skipped = first - begin * _DRAWN_AT_ONCE
-        wanted = slice(skipped, skipped + size)
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[wanted], *parts)
+        # The ends are cut off before the parts are put together: large sets are copied once.
+        parts[-1] = instance(parts[-1], slice(first + size - (end - 1) * _DRAWN_AT_ONCE))
+        parts[0] = instance(parts[0], slice(first - begin * _DRAWN_AT_ONCE, None))
+        return concatenated(parts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

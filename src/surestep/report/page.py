@@ -93,6 +93,7 @@ def render_page(
     costs, cost_comparisons = tables.cost_table(learned)
     comparisons = [*loss_comparisons, *cost_comparisons]
     certificate = learned.certificate
+    own = config.get("problem") or {}
     return _template().render(
         certificate=certificate,
         confidence=percent(1 - certificate.epsilon),
@@ -112,6 +113,8 @@ def render_page(
         external=tables.external_table(learned),
         race=race_table(status.get("race", {})),
         race_words=status.get("race", {}).get("words", ""),
+        left_out=list(own.get("left_out", ())),
+        budget=duration(float(own.get("budget", math.nan))),
         alone=len(learned.evaluation.solvers) + len(learned.evaluation.external) == 1,
         compared=len(comparisons),
         lost=sum(1 for c in comparisons if c.ahead),

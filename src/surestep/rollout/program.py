@@ -28,6 +28,8 @@ class Solved(NamedTuple):
     loss: np.ndarray
     iterations: np.ndarray
     gradients: np.ndarray
+    passed: np.ndarray | bool = True
+    """Which ones passed the check, where a rule has one; the others were helped."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,19 +75,13 @@ class Program:
         passed = counts[:, 2]
         if not (passed[0] if len(passed) == 1 else passed.all()):
             found = self.helped(thetas, found, np.flatnonzero(passed == 0))
+            found = found._replace(passed=passed != 0)
         if steps > at:
             late = self._tail(self.arrays, thetas, _number(steps - at), found.x)
             points, loss, more = jax.tree.map(np.asarray, late)
-            found = Solved(points, loss, np.full(loss.shape, steps), found.gradients + more)
+            made = np.full(loss.shape, steps)
+            found = Solved(points, loss, made, found.gradients + more, found.passed)
         return found
-
-    def warm(self, thetas: Theta) -> None:
-        """Compile what solving such instances, and helping those that fail the check, takes."""
-        found = self.solve(thetas, 1, None)
-        if isinstance(self.rule, Checked):
-            self.solve(thetas, self.rule.at + 1, None)
-            for number in {1, min(2, found.loss.size)}:
-                self.helped(thetas, found, np.arange(number))
 
     def helped(self, thetas: Theta, found: Solved, failed: np.ndarray) -> Solved:
         """Those that failed the check are gathered, and go on with the fallback, a few at a time.

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
 
 from surestep.base.errors import ConfigurationError, InfeasibleError, RunFolderError
@@ -331,4 +330,4 @@ def _fingerprint(experiment: Experiment, rule: Rule, split: Split) -> str:
 def _probes(problem: Problem, split: Split) -> Theta:
     """The prior set's first instances."""
     with working_precision(problem):
-        return instance(split.prior.thetas, jnp.arange(min(PROBES, split.prior.size)))
+        return instance(split.prior.thetas, np.arange(min(PROBES, split.prior.size)))

@@ -120,7 +120,7 @@ class Call:
             found = Solved(table.x, table.loss, table.iterations, table.gradients)
             if not passed.all():
                 found = self._program.helped(self._given.thetas, found, places[~passed])
-            table.x, table.loss, table.iterations, table.gradients = found
+            table.x, table.loss, table.iterations, table.gradients, _ = found
             if target is not None:
                 table.settled[places] = table.loss[places] < target
         going_on = np.flatnonzero(~table.settled)

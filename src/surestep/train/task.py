@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -14,7 +13,9 @@ from surestep.problem import (
     Goal,
     PriorSet,
     Problem,
+    Theta,
     ValidationSet,
+    count,
     instance,
     reached,
     thresholds,
@@ -55,11 +56,14 @@ class Task:
         return self._thresholds(self.goal, data)
 
     def _thresholds(self, goal: Goal, data: DataSet) -> Float[np.ndarray, " instance"]:
+        found = []
         with working_precision(self.problem):
-            found = [
-                np.asarray(thresholds(goal, self.problem, part, self.block), np.float64)
-                for part in data.parts()
-            ]
+            for part in data.parts():
+                block = min(self.block, count(part))
+                batches = _filled(part, block)
+                seen = [thresholds(goal, self.problem, batch, block) for batch in batches]
+                found.append(np.concatenate([np.asarray(one, np.float64) for one in seen]))
+                found[-1] = found[-1][: count(part)]
         return np.concatenate(found)
 
     def losses(
@@ -67,13 +71,9 @@ class Task:
     ) -> Float[np.ndarray, "instance iteration"]:
         """The losses of a rule on every instance, by default at the horizon alone."""
         at, block = at or (self.horizon,), min(self.block, data.size)
-        found = []
         with working_precision(self.problem):
-            # The last batch is filled up, so that one compiled program serves for sets of any size.
-            for first in range(0, data.size, block):
-                places = np.minimum(np.arange(first, first + block), data.size - 1)
-                batch = instance(data.thetas, jnp.asarray(places))
-                found.append(losses_at(rule, self.problem, batch, at, block))
+            batches = _filled(data.thetas, block)
+            found = [losses_at(rule, self.problem, batch, at, block) for batch in batches]
             losses = np.concatenate([np.asarray(one, np.float64) for one in found])[: data.size]
         require_sound(self.problem, data, losses)
         return losses
@@ -127,6 +127,13 @@ class Task:
             chosen = order[first : first + block]
             padded = np.concatenate([chosen, np.repeat(chosen[-1:], block - len(chosen))])
             with working_precision(self.problem):
-                thetas = instance(data.thetas, jnp.asarray(padded))
+                thetas = instance(data.thetas, padded)
             losses = self.losses(rule, type(data)(thetas))[:, 0]
             yield reached(losses, threshold[padded])[: len(chosen)]
+
+
+def _filled(thetas: Theta, block: int) -> Iterator[Theta]:
+    """Batches of one size, the last one filled up, so that one compiled program serves for all."""
+    size = count(thetas)
+    for first in range(0, size, block):
+        yield instance(thetas, np.minimum(np.arange(first, first + block), size - 1))
