@@ -9,7 +9,7 @@ from support.catalogue import Bowl
 from surestep.base.errors import ConfigurationError, ProblemError
 from surestep.base.keys import named_key
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings, random_basis
-from surestep.problem.base import Problem
+from surestep.problem.base import Problem, concatenated, instance
 from surestep.problem.contract import check_problem
 from surestep.problem.datasets import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
 from surestep.problem.draw import draw, working_precision
@@ -226,3 +226,29 @@ def test_instances_without_any_array_are_refused_in_words():
     problem = Problem.of(lambda x, theta: jnp.sum(x**2), np.ones(2), sample=lambda key: ())
     with pytest.raises(ConfigurationError, match="instances"):
         Instances.of(problem, (), ())
+
+
+@pytest.mark.parametrize("index", [3, slice(2, 5), slice(None), np.array([4, 0])])
+@pytest.mark.parametrize("kind", ["float64", "float32", "int64", "bool"])
+def test_instances_keep_their_type_whatever_precision_is_set(index, kind):
+    """Sets are cut outside of the problem's precision too."""
+    rows = np.arange(24).reshape(8, 3).astype(kind)
+    with jax.enable_x64(True):
+        stacked = jnp.asarray(rows)
+    for on in (False, True):
+        with jax.enable_x64(on):
+            found = instance({"a": stacked}, index)["a"]
+            whole = concatenated([{"a": stacked}, {"a": stacked}])["a"]
+        assert found.dtype == whole.dtype == rows.dtype
+        np.testing.assert_array_equal(found, rows[index])
+        np.testing.assert_array_equal(whole, np.concatenate([rows, rows]))
+
+
+def test_taking_instances_compiles_nothing(compilations):
+    with jax.enable_x64(True):
+        stacked = jnp.arange(24.0).reshape(8, 3)
+        with compilations() as made:
+            for index in (1, slice(1, 6), np.array([3, 1, 1])):
+                instance(stacked, index)
+            concatenated([stacked, stacked, stacked])
+    assert made.count == 0

@@ -161,7 +161,7 @@ def concatenated(parts: Sequence[Theta]) -> Theta:
 
     def together(*leaves: Any) -> Any:
         if all(_on_host(leaf) for leaf in leaves):
-            return jnp.asarray(np.concatenate([np.asarray(leaf) for leaf in leaves]))
+            return _as_it_is(np.concatenate([np.asarray(leaf) for leaf in leaves]))
         return jnp.concatenate(leaves)
 
     return parts[0] if len(parts) == 1 else jax.tree.map(together, *parts)
@@ -174,7 +174,15 @@ def _taken(leaf: Any, index: Any) -> Any:
     if isinstance(index, slice) and index.indices(leaf.shape[0]) == (0, leaf.shape[0], 1):
         return leaf
     rows = index if isinstance(index, int | slice) else np.asarray(index)
-    return jnp.asarray(np.asarray(leaf)[rows])
+    return _as_it_is(np.asarray(leaf)[rows])
+
+
+def _as_it_is(rows: np.ndarray) -> jax.Array:
+    """An array for JAX, of the same type, whatever precision is set."""
+    if rows.dtype.itemsize < 8:
+        return jax.device_put(rows)
+    with jax.enable_x64(True):
+        return jax.device_put(rows)
 
 
 def _on_host(leaf: Any) -> bool:
