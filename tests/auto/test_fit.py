@@ -283,7 +283,8 @@ def first_and_newton(*given):
 
 def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(racing, "candidates", first_and_newton)
-    monkeypatch.setattr(fitting, "_RACE", 1.0)  # both have their turn, and nothing is trained
+    for share in ("_RACE", "_SHORT_RACE"):  # both have their turn, and nothing is trained
+        monkeypatch.setattr(fitting, share, 1.0)
     monkeypatch.setattr(draw, "draw", empty)  # which takes half of the time
     numbers = {"theta": RANDOM.normal(size=(300, 5))}
     problem = Problem.of(lambda x, t: quadratic(x, t["theta"]), np.ones(5), thetas=numbers)

@@ -72,12 +72,13 @@ def afford(means: Means, sizes: SplitSizes, opponents: int) -> Afforded:
     minima = _MINIMA * room
     left -= watched * (fewer.prior + fewer.validation + fewer.train) + minima
     left -= shown * fewer.test
-    each = _THEIRS * means.compiling + _SLOWER * _SHOWN * means.solve * fewer.test
+    solving = _SLOWER * _SHOWN * means.solve * fewer.test
+    each = _THEIRS * means.compiling + solving
     compared = _COMPARED * means.compiling + 2 * _WATCHED * means.solve * fewer.train
     certified = opponents > 0 and left >= each + compared
     more = int(min(opponents, max(0.0, (left - compared) / each))) if each else opponents
-    # One opponent is worth some time beyond the budget.
-    least = int(opponents > 0 and each <= room)
+    # One opponent is worth being compiled, even beyond the budget.
+    least = int(opponents > 0 and solving <= room)
     number = max(least, more)
     samples = 10 if means.budget >= LONG else 1
     said = [

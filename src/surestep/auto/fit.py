@@ -121,8 +121,9 @@ def fit(
     **Arguments:**
 
     - `problem`: a `Problem`, for example from `surestep.make_problem`.
-    - `budget`: a time like `"90s"`, `"10m"` or `"1h"`, or a number of seconds. About a third of it
-      is for choosing and training; certifying and evaluating take what they need.
+    - `budget`: a time like `"90s"`, `"10m"` or `"1h"`, or a number of seconds, for the whole run.
+      What does not fit is left out: samples of the posterior, opponents, then instances. The
+      report says what.
     - `seed`: decides data sets and sampling. The choice is measured, so another call may choose
       another rule.
     - `accuracy`: how close a solve should come: the share of what there is to gain that may be
