@@ -296,7 +296,10 @@ def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     # One iteration or none, where gradients alone take many.
     steps = dict(zip(evaluation.solvers, evaluation.reach_iterations, strict=True))
     assert np.all(steps["learned"] <= 2)
-    assert np.all(steps["learned"] < steps["accelerated gradients"])
+    # Of two opponents a short budget keeps the better one.
+    others = [name for name in steps if name != "learned"]
+    assert others and set(others) <= {"Newton", "accelerated gradients"}
+    assert all(np.all(steps["learned"] <= steps[name]) for name in others)
     assert learned.training_seconds >= read_choice(tmp_path / CHOICE, problem).seconds > 0
     # All that `surestep run` leaves, the report included.
     facts = ("config", "status", "plan", "charges", "certificate")
