@@ -241,6 +241,7 @@ def test_instances_keep_their_type_whatever_precision_is_set(index, kind):
             whole = concatenated([{"a": stacked}, {"a": stacked}])["a"]
         assert found.dtype == whole.dtype == rows.dtype
         np.testing.assert_array_equal(found, rows[index])
+        assert instance(stacked[:, 0], 3).shape == ()
         np.testing.assert_array_equal(whole, np.concatenate([rows, rows]))
 
 

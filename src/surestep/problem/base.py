@@ -174,7 +174,7 @@ def _taken(leaf: Any, index: Any) -> Any:
     if isinstance(index, slice) and index.indices(leaf.shape[0]) == (0, leaf.shape[0], 1):
         return leaf
     rows = index if isinstance(index, int | slice) else np.asarray(index)
-    return _as_it_is(np.asarray(leaf)[rows])
+    return _as_it_is(np.asarray(np.asarray(leaf)[rows]))
 
 
 def _as_it_is(rows: np.ndarray) -> jax.Array:
