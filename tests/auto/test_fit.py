@@ -283,7 +283,7 @@ def first_and_newton(*given):
 
 def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(racing, "candidates", first_and_newton)
-    for share in ("_RACE", "_SHORT_RACE"):  # both have their turn, and nothing is trained
+    for share in ("_LONGEST_RACE", "_SHORTEST_RACE"):  # both have their turn
         monkeypatch.setattr(fitting, share, 1.0)
     monkeypatch.setattr(draw, "draw", empty)  # which takes half of the time
     numbers = {"theta": RANDOM.normal(size=(300, 5))}

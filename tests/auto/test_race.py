@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -363,6 +364,26 @@ def test_other_numbers_are_tried_where_the_first_lead_nowhere():
 def test_a_ball_that_is_good_gets_a_schedule():
     with unchecked():  # without a program
         racer = racer_of(HeavyBall(jnp.asarray(0.1), jnp.asarray(0.9)), 1.0, "heavy ball")
-    found = racing._variations(racer, QUADRATIC, surveyed("quadratic")[1])
-    assert [one.name.split(",")[1] for one in found] == [" learned schedule"] * 2
-    assert all(one.trainable for one in found)
+    rich = racing._CHANGES[0](racer, QUADRATIC, surveyed("quadratic")[1])
+    assert rich is not None and rich.trainable
+    assert rich.name == "heavy ball, learned schedule"
+
+
+@unchecked()  # without programs
+def test_what_is_changed_further_can_be_trained_or_is_no_slower():
+    class Clock:
+        """An arena whose programs take what their entries say."""
+
+        size = 1
+        seconds = staticmethod(lambda program, iterations: math.inf)
+        batch_seconds = seconds
+
+    ball = HeavyBall(jnp.asarray(0.1), jnp.asarray(0.9))
+    clock: Any = Clock()
+    base, slower, lost = (racer_of(ball, batch) for batch in (1.0, 1.2, math.inf))
+    tie = racer_of(ball, 1.04)
+    assert racing._kept(clock, base, slower) is base
+    assert racing._kept(clock, base, tie) is tie
+    assert racing._kept(clock, base, lost) is base
+    plain = dataclasses.replace(base, candidate=Candidate("ball", ball, True))
+    assert racing._kept(clock, plain, slower) is slower

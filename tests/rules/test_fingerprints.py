@@ -102,9 +102,9 @@ def one_of_every_class() -> dict[str, Rule]:
 
 PINNED = {
     "FrontADMM": (
-        "04c22418b57d8be37bf3e542550562a80ec93f699995410b3bbb19e2198b0a1e",
+        "565d36c9df217cbe97e4a290508376f17905c73f9892d345cd7a4936c8bb404d",
         "matrix quadratics curvature log_penalty relaxation first places scales newton guarded "
-        "single inverse pull push",
+        "single penalty inverse pull push",
     ),
     "Checked": (
         "2168976a288b9ff48fd74772cf2e3428830b00c4fe37cc97e186f0ce0ae6bc34",
@@ -137,8 +137,8 @@ PINNED = {
         "anew pairs",
     ),
     "SharedADMM": (
-        "974050a2e98028334e7c65f1b05e472e184ff4a1d6e2af92e2c84bc0f47d53fe",
-        "hessian log_penalty relaxation total single inverse down up offset",
+        "142e1b034e25c8e1d46c30167d61774bd682850e16329d201b9b478d2d5b4c50",
+        "hessian log_penalty relaxation total single steps resolvent down up offset",
     ),
     "ADMM": (
         "bd0814ed1c350b74984f81f55e153605a5ddc79c6328ebd351a7e56776f373f5",

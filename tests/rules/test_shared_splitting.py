@@ -80,7 +80,7 @@ def test_a_factor_of_low_rank_gives_the_same_iterates():
     unprepared = points(narrow, LASSO, 8, prepared=False)[0]
     np.testing.assert_allclose(unprepared, expected, rtol=1e-9, atol=1e-12)
     made = narrow.prepare()
-    assert made.inverse is None and made.down is not None and made.up is not None
+    assert made.resolvent is None and made.down is not None and made.up is not None
     assert (made.down.array.shape, made.up.array.shape) == ((4, 10), (10, 4))
 
 
@@ -124,7 +124,7 @@ def test_products_in_single_precision_lead_to_the_same_minimum(problem):
     expected, theta = points(rule, problem, 400)
     found = points(short, problem, 400)[0]
     assert found.dtype == np.float64
-    inverse = short.prepare().inverse
+    inverse = short.prepare().resolvent
     assert inverse is not None and inverse.array.dtype == jnp.float32
     assert 0 < np.max(np.abs(found[-1] - expected[-1])) < 1e-5
     with jax.enable_x64(True):

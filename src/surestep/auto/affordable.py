@@ -54,8 +54,8 @@ class Afforded:
     """What was left out, in words."""
 
 
-def afford(means: Means, sizes: SplitSizes, opponents: int) -> Afforded:
-    """As much as fits, of these sizes and of so many opponents."""
+def afford(means: Means, sizes: SplitSizes, opponents: int, samples: int) -> Afforded:
+    """As much as fits, of these sizes, and of so many opponents and samples of the posterior."""
     left = means.left - _REPORT - _OURS * means.compiling
     room, drawn = max(left, _LEAST * means.budget), means.drawing
     watched, shown = drawn + _WATCHED * means.solve, drawn + _SHOWN * means.solve
@@ -80,9 +80,9 @@ def afford(means: Means, sizes: SplitSizes, opponents: int) -> Afforded:
     # One opponent is worth being compiled, even beyond the budget.
     least = int(opponents > 0 and solving <= room)
     number = max(least, more)
-    samples = 10 if means.budget >= LONG else 1
+    drawn_samples = samples if means.budget >= LONG else 1
     said = [
-        (samples == 1, "further samples of the posterior"),
+        (drawn_samples < samples, "further samples of the posterior"),
         (number < opponents, f"{opponents - number} of {opponents} opponents"),
         (opponents > 0 and not certified, "the comparison with an opponent in the certificate"),
         *(
@@ -96,4 +96,4 @@ def afford(means: Means, sizes: SplitSizes, opponents: int) -> Afforded:
         ),
     ]
     words = tuple(sentence for true, sentence in said if true)
-    return Afforded(fewer, samples, number, certified, minima, words)
+    return Afforded(fewer, drawn_samples, number, certified, minima, words)

@@ -174,7 +174,24 @@ def in_single_precision(candidate: Candidate, problem: Problem, dimension: int) 
     else:
         return None
     return dataclasses.replace(
-        candidate, name=f"{candidate.name}, single precision", rule=changed, classical=False
+        candidate,
+        name=f"{candidate.name}, single precision",
+        rule=changed,
+        classical=False,
+        variants=(),
+    )
+
+
+def in_one_step(candidate: Candidate) -> Candidate | None:
+    """The same with proximal maps of one Newton step, if it has such."""
+    if not isinstance(candidate.rule, FrontADMM):
+        return None
+    return dataclasses.replace(
+        candidate,
+        name=f"{candidate.name}, one Newton step",
+        rule=dataclasses.replace(candidate.rule, newton=1),
+        classical=False,
+        variants=(),
     )
 
 

@@ -40,6 +40,8 @@ _BLOCK = 50  # instances of a batch; sizes are multiples of it, so that nothing 
 
 _SHARE, _SHORTEST = 0.15, 3.0  # of the budget, and seconds: what the survey's solver may take
 
+_SAMPLES = 10  # of the posterior, where there is time
+
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -149,18 +151,17 @@ def configure(
     """
     budget = settings.budget
     means = Means(budget, left, choice.solve, choice.compiling, found.drawing)
-    afforded = afford(means, sizes_for(problem), len(choice.baselines))
-    sizes, left_out = afforded.sizes, afforded.left_out
-    if not learns(problem, choice):
-        # What cannot be learned has one sample, whatever the time.
-        afforded, left_out = dataclasses.replace(afforded, samples=1), afforded.left_out[1:]
+    # What cannot be learned has one sample, whatever the time.
+    samples = _SAMPLES if learns(problem, choice) else 1
+    afforded = afford(means, sizes_for(problem), len(choice.baselines), samples)
+    sizes = afforded.sizes
     usual = outline(name, budget, seed, settings)
     config = dataclasses.replace(
         usual,
         problem=dataclasses.replace(
             settings,
             accuracies=tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6)),
-            left_out=left_out,
+            left_out=afforded.left_out,
         ),
         goal=goal_for(problem, found),
         horizon=choice.horizon,

@@ -23,10 +23,11 @@ from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment
 
-_RACE, _SHORT_RACE = 0.35, 0.2
-"""The share of the budget that the race may take; and that it may take after a long survey."""
-_CHOOSING = 0.6
-"""The share that survey and race may take together."""
+_LONGEST_RACE, _SHORTEST_RACE = 0.45, 0.2
+"""Shares of the budget that the race may take: at most, and however long the rest may be."""
+_AFTER, _FILES = 1.8, 4.0
+"""What follows the race takes so many times as long as what came before it, because both are mostly
+compiling; and so many seconds for report and files."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,8 +196,7 @@ def decided(
     report.say(f"{name}: solving a few instances to see what suits them")
     found = survey_checked(problem, seed, wanted.budget, report)
     goal_for(problem, found)  # a problem that has none is refused before the race
-    together = _CHOOSING * wanted.budget - watch.seconds
-    allowed = min(max(together, _SHORT_RACE * wanted.budget), _RACE * wanted.budget)
+    allowed = race_seconds(wanted.budget, watch.seconds)
     choice = choose(problem, found, seed, wanted.accuracy, wanted.use, allowed, report)
     left = wanted.budget - watch.seconds
     config, choice = configure(problem, found, choice, name, left, seed, wanted)
@@ -204,6 +204,12 @@ def decided(
         without = ", ".join(config.problem.left_out)
         report.say(f"left out, to keep the budget of {wanted.budget:g} s: {without}")
     return found, config, choice
+
+
+def race_seconds(budget: float, spent: float) -> float:
+    """What the race may take of a budget, of which the survey has spent so many seconds."""
+    left = budget - spent - _AFTER * spent - _FILES
+    return min(max(left, _SHORTEST_RACE * budget), _LONGEST_RACE * budget)
 
 
 def _begun(folder: RunFolder | None, name: str, seed: int) -> Config | None:

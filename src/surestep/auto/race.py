@@ -6,6 +6,7 @@ trained are trained. Ties go to the simpler.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from surestep.auto.arena import Arena, Entry, Use
 from surestep.auto.candidates import (
     Candidate,
     candidates,
+    in_one_step,
     in_single_precision,
     per_coordinate,
     scheduled,
@@ -37,9 +39,9 @@ from surestep.rules import LBFGS, LearnedFista, LearnedHeavyBall
 from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.rules.wrapper import StartsElsewhere
 
-_FINAL, _ROUNDS = 6, 3  # so many are timed alone too, in so many turns
+_FINAL, _ROUNDS = 4, 3  # so many are timed alone too, in so many turns
 _UNDISTURBED = 2.0  # seconds of a batch that is timed once
-_BEHIND = 4  # unless they take so many times the best one's time in a batch
+_BEHIND = 2.5  # unless they take so many times the best one's time in a batch
 _EARLY, _LATE = 0.5, 0.35  # shares of the time after which no others are tried
 _PATIENT = 5.0  # what classical candidates may be behind by, in units of what others may
 _NETWORK = 0.15  # the share of the time that a network's start may take
@@ -112,11 +114,14 @@ def hold_race(
         # A start is worth a try where it was found to predict anything at all.
         best = [racer for racer in racers if math.isfinite(racer.entry.iterations)][:2]
         for racer in best:
-            for candidate in _variations(racer, problem, found):
-                if watch.seconds < 0.7 * seconds:
+            for change in _CHANGES:
+                candidate = change(racer, problem, found)
+                if candidate is not None and watch.seconds < 0.7 * seconds:
                     simplest.append(candidate.name)
-                    racers.append(_tried(arena, candidate, 0.04 * seconds, racer.entry.batch))
-                    bar.advance(1, _told(racers[-1].entry))
+                    changed = _tried(arena, candidate, 0.04 * seconds, racer.entry.batch)
+                    racers.append(changed)
+                    bar.advance(1, _told(changed.entry))
+                    racer = _kept(arena, racer, changed)  # noqa: PLW2901
         if best and watch.seconds < 0.55 * seconds:
             learned = _from_network(arena, racers, found, _NETWORK * seconds)
             if learned is not None:
@@ -172,17 +177,32 @@ def _from_network(arena: Arena, racers: list[Racer], found: Survey, seconds: flo
     return None if candidate is None else _tried(arena, candidate, seconds, best.entry.batch)
 
 
-def _variations(racer: Racer, problem: Problem, found: Survey) -> list[Candidate]:
-    """What else a good candidate could be: with other numbers, from another start, or both."""
-    candidate = racer.candidate
-    rich = scheduled(candidate, racer.entry.iterations)
-    if rich is not None:
-        return [rich, started(rich, problem, found)]
-    quick = in_single_precision(
-        dataclasses.replace(candidate, variants=()), problem, found.dimension
-    )
-    found_quick = [] if quick is None else [quick]
-    return [*found_quick, started(quick or candidate, problem, found)]
+Change = Callable[[Racer, Problem, Survey], Candidate | None]
+
+_CHANGES: tuple[Change, ...] = (
+    lambda racer, *_: scheduled(racer.candidate, racer.entry.iterations),
+    lambda racer, problem, found: in_single_precision(racer.candidate, problem, found.dimension),
+    lambda racer, *_: in_one_step(racer.candidate),
+    lambda racer, problem, found: started(racer.candidate, problem, found),
+)
+"""What else a good candidate could be, in this order: each change is made to the better one so far.
+"""
+
+
+def _kept(arena: Arena, racer: Racer, changed: Racer) -> Racer:
+    """Which of the two is changed further: the faster one, or the only one that can be trained."""
+    if changed.candidate.trainable and not racer.candidate.trainable:
+        return changed
+    if not math.isfinite(changed.entry.batch):
+        return racer
+    # The machine may have been busier when one of them was timed.
+    best = {id(one): one.entry.batch for one in (racer, changed)}
+    for _ in range(_ROUNDS if best[id(racer)] * arena.size < _UNDISTURBED else 0):
+        for one in (racer, changed):
+            again = arena.batch_seconds(one.program, int(one.entry.iterations))
+            best[id(one)] = min(best[id(one)], again)
+    # Alone, where each operation counts, a change gains more: a tie in a batch goes to it.
+    return changed if best[id(changed)] <= _TIE * best[id(racer)] else racer
 
 
 def _told(entry: Entry) -> str:

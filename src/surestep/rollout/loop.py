@@ -279,6 +279,11 @@ class Ended(eqx.Module):
         """Where it ended; whoever has diverged is nowhere, and has the start handed out."""
         return jnp.where(jnp.isfinite(self.loss), self.x, self.start)
 
+    @property
+    def unwatched_point(self) -> Vector:
+        """The same where nobody looks at the loss: the point itself tells who has diverged."""
+        return jnp.where(jnp.all(jnp.isfinite(self.x)), self.x, self.start)
+
 
 def unwatched(
     rule: Rule,

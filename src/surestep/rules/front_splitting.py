@@ -85,12 +85,13 @@ class FrontADMM(Rule):
     - `first`: which of the traced front's numbers the rows are, those of `matrix` first;
       None if they are all, in order.
     - `places`, `scales`: of which row each of these numbers is a multiple, and which multiple.
-    - `newton`: how many Newton steps a proximal map takes.
+    - `newton`: how many Newton steps a proximal map takes: several from the last image, or one
+      from where it aims at, which is exact for functions that are quadratic beyond a bound.
     - `guarded`: whether it takes more where these do not do. Without that a batch is twice as fast,
       but with penalties far below the curvature the iterates may circle around the minimum.
     - `single`: whether the products of an iteration are computed in single precision. All else
       keeps the problem's, so their rounding does not add up.
-    - `inverse`, `pull`, `push`: what `prepare` computes from matrix and penalties.
+    - `penalty`, `inverse`, `pull`, `push`: what `prepare` computes from matrix and penalties.
 
     ```python
     import jax
@@ -124,6 +125,7 @@ class FrontADMM(Rule):
     newton: int = eqx.field(static=True, default=2)
     guarded: bool = eqx.field(static=True, default=True)
     single: bool = eqx.field(static=True, default=False)
+    penalty: Fixed | None = None
     inverse: Fixed | None = None
     pull: Fixed | None = None
     push: Fixed | None = None
@@ -159,8 +161,15 @@ class FrontADMM(Rule):
         if self.single:
             pull, push = pull.astype(jnp.float32), push.astype(jnp.float32)
         return dataclasses.replace(
-            self, inverse=Fixed(made.inverse), pull=Fixed(pull), push=Fixed(push)
+            self,
+            penalty=Fixed(self._penalty()),
+            inverse=Fixed(made.inverse),
+            pull=Fixed(pull),
+            push=Fixed(push),
         )
+
+    def _penalty(self) -> Float[Array, "..."]:
+        return jnp.exp(self.log_penalty) if self.penalty is None else self.penalty.array
 
     def _matrices(self) -> Matrices:
         if self.inverse is not None and self.pull is not None:
@@ -176,7 +185,7 @@ class FrontADMM(Rule):
         """The image of the start; the slopes there tell the multiplier to begin with."""
         oracle.spend(gradients=1)
         split, rest, bent = self.matrix.array, self.quadratics.array, len(self.matrix.array)
-        program, penalty = self._program(oracle), jnp.exp(self.log_penalty)
+        program, penalty = self._program(oracle), self._penalty()
         values = program.values(jnp.zeros_like(x), oracle.theta)
         offset, shift = self._represented(values)
         image = jnp.concatenate([split @ x, rest @ x]) + offset
@@ -197,7 +206,10 @@ class FrontADMM(Rule):
         reached = product(push, x) + state.offset[: state.image.size]
         relaxation = jnp.clip(self.relaxation, 0.1, 1.95)
         aim = state.image + relaxation * (reached - state.image) + state.multiplier
-        image = self._prox(self._slopes(oracle, state.shift), aim, state.image)
+        # It is used in several places, and would be computed anew in each of them.
+        aim = jax.lax.optimization_barrier(aim)
+        begun = state.image if self.newton > 1 else aim
+        image = self._prox(self._slopes(oracle, state.shift), aim, begun)
         return dataclasses.replace(state, x=x, image=image, multiplier=aim - image)
 
     def stationarity(
@@ -269,7 +281,7 @@ class FrontADMM(Rule):
         That function rises with at least the penalty's slope, so its value at one point says
         between which two points the root is. Derivatives are those of the root: none of the slopes.
         """
-        penalty, kept = jnp.exp(self.log_penalty), self.curvature.array[: aim.size]
+        penalty, kept = self._penalty(), self.curvature.array[: aim.size]
         fixed, target = jax.lax.stop_gradient((penalty, aim))
 
         def look(s: Image, low: Image, high: Image) -> _Looked:
@@ -298,9 +310,23 @@ class FrontADMM(Rule):
                 lambda now: (now[0] + 1, again(now[1])),
                 (0, looked),
             )
-        looked = jax.lax.stop_gradient(looked)
-        wrong = penalty * (looked.s - aim) - fixed * (looked.s - target)  # 0, with derivatives
-        return looked.following(self.guarded) - wrong / looked.steepness
+        found = jax.lax.stop_gradient(looked.following(self.guarded))
+        return _root(found, penalty, aim, jax.lax.stop_gradient(looked.steepness))
+
+
+@jax.custom_jvp
+def _root(found: Image, penalty: Array, aim: Image, steepness: Image) -> Image:
+    """What was found, with the derivatives of a root of `h'(s) + penalty (s - aim)`."""
+    del penalty, aim, steepness
+    return found
+
+
+@_root.defjvp
+def _root_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Image, Image]:
+    found, penalty, aim, steepness = primals
+    _, more_penalty, more_aim, _ = tangents
+    pushed = penalty * more_aim - more_penalty * (found - aim)
+    return found, pushed / steepness
 
 
 def _enough(looked: _Looked, penalty: Array, target: Image) -> Image:

@@ -12,11 +12,32 @@ from surestep.rules.base import Fixed, Rule, State, product
 
 
 class SharedSplitState(State):
-    """The point of the non-smooth part, the sum of point and multiplier, the linear term."""
+    """The point of the non-smooth part, the sum of point and multiplier."""
 
     x: Vector
     sum: Vector
-    linear: Vector
+    constant: Vector
+    """The smooth part's step from 0, which an instance keeps."""
+
+
+class SimplexSplitState(State):
+    """On the simplex the sum tells the point: its positive part, scaled to the total.
+
+    The point is computed when somebody looks, because no iteration needs it.
+    """
+
+    sum: Vector
+    constant: Vector
+    total: float = eqx.field(static=True)
+
+    @property
+    def x(self) -> Vector:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The point that is shown; the one that iterates adds up to the total in the end."""
+        positive = jnp.maximum(self.sum, 0.0)
+        together = jnp.sum(positive)
+        some = together > 0
+        scaled = positive * (self.total / jnp.where(some, together, 1.0))
+        return jnp.where(some, scaled, self.total / self.sum.shape[-1])
 
 
 class SharedADMM(Rule):
@@ -37,8 +58,9 @@ class SharedADMM(Rule):
       smooth step, the proximal map is the positive part, and the point is scaled to the total.
     - `single`: whether products are computed in single precision. All else keeps the problem's, so
       the rounding of a product, of relative size 1e-7, does not add up.
-    - `inverse`, `down`, `up`, `offset`: what `prepare` computes. The smooth part's solution is
-      `inverse @ v`, or `v / penalty - up @ (down @ v)`; the offset brings it to the total.
+    - `steps`, `resolvent`, `down`, `up`, `offset`: what `prepare` computes. The steps are one over
+      the penalties. The smooth part's proximal map is `resolvent @ v`, or `v - up @ (down @ v)`,
+      beside a constant; the offset brings it to the total.
 
     ```python
     import jax.numpy as jnp
@@ -53,7 +75,8 @@ class SharedADMM(Rule):
     relaxation: Float[Array, ""]
     total: float | None = eqx.field(static=True, default=None)
     single: bool = eqx.field(static=True, default=False)
-    inverse: Fixed | None = None
+    steps: Fixed | None = None
+    resolvent: Fixed | None = None
     down: Fixed | None = None
     up: Fixed | None = None
     offset: Fixed | None = None
@@ -81,29 +104,39 @@ class SharedADMM(Rule):
         array = self.hessian.array
         rows, size = array.shape
         penalties = jnp.broadcast_to(jnp.exp(self.log_penalty), (size,))
+        with_steps = dataclasses.replace(self, steps=Fixed(jnp.exp(-self.log_penalty)))
         if rows < size and self.total is None:
             # The Sherman-Morrison-Woodbury formula: a small inverse and two products.
             scaled = array / penalties
             small = jnp.linalg.inv(jnp.eye(rows, dtype=array.dtype) + scaled @ array.T)
-            down, up = self._stored(small @ scaled), self._stored(scaled.T)
-            return dataclasses.replace(self, down=down, up=up)
+            down, up = self._stored(small @ array), self._stored(scaled.T)
+            return dataclasses.replace(with_steps, down=down, up=up)
         whole = array if rows == size else array.T @ array
         inverse = jnp.linalg.inv(whole + jnp.diag(penalties))
         if self.total is None:
-            return dataclasses.replace(self, inverse=self._stored(inverse))
+            return dataclasses.replace(with_steps, resolvent=self._stored(inverse * penalties))
         ones = jnp.sum(inverse, axis=1)
         share = ones / jnp.sum(ones)
-        inverse = self._stored(inverse - jnp.outer(share, ones))
-        return dataclasses.replace(self, inverse=inverse, offset=Fixed(self.total * share))
+        resolvent = self._stored((inverse - jnp.outer(share, ones)) * penalties)
+        return dataclasses.replace(
+            with_steps, resolvent=resolvent, offset=Fixed(self.total * share)
+        )
 
-    def _smooth(self, v: Vector, penalty: Float[Array, "..."]) -> Vector:
-        """The smooth part's solution for a right-hand side."""
+    def _smooth(self, v: Vector) -> Vector:
+        """The smooth part's proximal map without its constant."""
         if self.down is not None and self.up is not None:
-            return v / penalty - product(self.up.array, product(self.down.array, v))
-        if self.inverse is None:
-            return self.prepare()._smooth(v, penalty)
-        found = product(self.inverse.array, v)
-        return found if self.offset is None else found + self.offset.array
+            return v - product(self.up.array, product(self.down.array, v))
+        if self.resolvent is None:
+            return self.prepare()._smooth(v)
+        return product(self.resolvent.array, v)
+
+    def _steps(self) -> Float[Array, "..."]:
+        return jnp.exp(-self.log_penalty) if self.steps is None else self.steps.array
+
+    def _offset(self) -> Vector | float:
+        if self.total is None:
+            return 0.0
+        return self.prepare()._offset() if self.offset is None else self.offset.array
 
     def _stored(self, matrix: Float[Array, "m n"]) -> Fixed:
         return Fixed(matrix.astype(jnp.float32) if self.single else matrix)
@@ -112,12 +145,8 @@ class SharedADMM(Rule):
         array = self.hessian.array
         return array @ x if array.shape[0] == array.shape[1] else array.T @ (array @ x)
 
-    def _near(self, oracle: Oracle, v: Vector, penalty: Float[Array, "..."]) -> Vector:
-        """The other part's step."""
-        return oracle.prox(v, 1 / penalty) if self.total is None else jnp.maximum(v, 0.0)
-
     def stationarity(
-        self, oracle: Oracle, state: SharedSplitState, step: float | Array
+        self, oracle: Oracle, state: SharedSplitState | SimplexSplitState, step: float | Array
     ) -> tuple[Array, Vector]:
         """The subgradient that the multiplier tells: no proximal map is needed for it."""
         del step
@@ -128,31 +157,31 @@ class SharedADMM(Rule):
         # What all coordinates have in common belongs to the sum, which is fixed.
         return parts.value, slope - jnp.mean(slope)
 
-    def init(self, oracle: Oracle, x: Vector) -> SharedSplitState:
+    def init(self, oracle: Oracle, x: Vector) -> SharedSplitState | SimplexSplitState:
         """One gradient tells the linear term, and the multiplier to begin with."""
-        gradient, penalty = oracle.smooth_gradient(x), jnp.exp(self.log_penalty)
-        linear = self._bent(x) - gradient
-        if self.total is not None:
-            # At a solution all coordinates that are not 0 have this slope.
-            gradient = gradient - jnp.vdot(x, gradient) / self.total
-        forward = x - gradient / penalty
-        multiplier = forward - self._near(oracle, forward, penalty)
-        return SharedSplitState(x, x + multiplier, linear)
+        gradient, steps = oracle.smooth_gradient(x), self._steps()
+        constant = self._smooth(steps * (self._bent(x) - gradient)) + self._offset()
+        if self.total is None:
+            forward = x - steps * gradient
+            multiplier = forward - oracle.prox(forward, steps)
+            return SharedSplitState(x, x + multiplier, constant)
+        # At a solution all coordinates that are not 0 have this slope.
+        gradient = gradient - jnp.vdot(x, gradient) / self.total
+        multiplier = jnp.minimum(-steps * gradient, 0.0)
+        begun = jnp.where(x > 0, x, multiplier)
+        return SimplexSplitState(begun, constant, self.total)  # pyright: ignore[reportCallIssue]
 
-    def step(self, oracle: Oracle, state: SharedSplitState) -> SharedSplitState:
+    def step(
+        self, oracle: Oracle, state: SharedSplitState | SimplexSplitState
+    ) -> SharedSplitState | SimplexSplitState:
         """The smooth part, relaxed, then the other one."""
         oracle.spend(gradients=1)
-        penalty = jnp.exp(self.log_penalty)
-        # The point that is shown adds up to the total, the one that iterates does so in the end.
-        x = state.x if self.total is None else jnp.maximum(state.sum, 0.0)
-        smooth = self._smooth(state.linear + penalty * (2 * x - state.sum), penalty)
         relaxation = jnp.clip(self.relaxation, 0.1, 1.95)
-        moved = state.sum + relaxation * (smooth - x)
-        near = self._near(oracle, moved, penalty)
-        if self.total is not None:
-            together = jnp.sum(near)
-            positive = together > 0
-            near = jnp.where(
-                positive, near * (self.total / jnp.where(positive, together, 1.0)), state.x
-            )
-        return SharedSplitState(near, moved, state.linear)
+        if isinstance(state, SimplexSplitState):
+            # Twice the positive part less the sum is the absolute value.
+            smooth = self._smooth(jnp.abs(state.sum)) + state.constant
+            moved = state.sum + relaxation * (smooth - jnp.maximum(state.sum, 0.0))
+            return dataclasses.replace(state, sum=moved)
+        smooth = self._smooth(2 * state.x - state.sum) + state.constant
+        moved = state.sum + relaxation * (smooth - state.x)
+        return SharedSplitState(oracle.prox(moved, self._steps()), moved, state.constant)

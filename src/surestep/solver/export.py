@@ -14,6 +14,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.base.machine import require
 from surestep.problem import Point, Problem, Theta, named_leaves, working_precision
 from surestep.rollout.loop import Ended, Status, whole
+from surestep.rules import Checked
 from surestep.rules.base import Rule
 from surestep.rules.blocks import without_kernels
 from surestep.storage.files import write_bytes
@@ -39,7 +40,7 @@ def export_solver(
 
         def one(theta: Theta) -> tuple[Ended, Any]:
             found = whole(prepared, problem, theta, iterations)
-            return found, point_of(problem, theta, found)
+            return found, ravel_pytree(problem.start(theta))[1](found.point)
 
         # Blocks divide a known number of instances, an unknown one is taken as a whole.
         found, x = (
@@ -66,16 +67,15 @@ def export_solver(
 def as_function(rule: Rule, problem: Problem, iterations: int) -> Callable[[Theta], Point]:
     """A prepared rule as a JAX function from one instance to where it ends."""
     plain = without_kernels(rule)
+    checked = isinstance(rule, Checked) and iterations >= rule.at
 
     def minimise(theta: Theta) -> Point:
-        return point_of(problem, theta, whole(plain, problem, theta, iterations))
+        found = whole(plain, problem, theta, iterations)
+        # The check knows the loss. Without one, computing it would only tell who has diverged.
+        point = found.point if checked else found.unwatched_point
+        return ravel_pytree(problem.start(theta))[1](point)
 
     return minimise
-
-
-def point_of(problem: Problem, theta: Theta, found: Ended) -> Any:
-    """Where a solve ended, in the form that the loss takes."""
-    return ravel_pytree(problem.start(theta))[1](found.point)
 
 
 def point_name(name: str) -> str:

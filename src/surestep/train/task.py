@@ -1,11 +1,11 @@
 """The task: which problem is to be learned, for how long, and what counts as success."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from surestep.base.keys import named_key
 from surestep.problem import (
@@ -56,25 +56,23 @@ class Task:
         return self._thresholds(self.goal, data)
 
     def _thresholds(self, goal: Goal, data: DataSet) -> Float[np.ndarray, " instance"]:
-        found = []
+        def found(batch: Theta, block: int) -> Array:
+            return thresholds(goal, self.problem, batch, block)
+
         with working_precision(self.problem):
-            for part in data.parts():
-                block = min(self.block, count(part))
-                batches = _filled(part, block)
-                seen = [thresholds(goal, self.problem, batch, block) for batch in batches]
-                found.append(np.concatenate([np.asarray(one, np.float64) for one in seen]))
-                found[-1] = found[-1][: count(part)]
-        return np.concatenate(found)
+            return np.concatenate([_in_batches(found, part, self.block) for part in data.parts()])
 
     def losses(
         self, rule: Rule, data: DataSet, at: tuple[int, ...] | None = None
     ) -> Float[np.ndarray, "instance iteration"]:
         """The losses of a rule on every instance, by default at the horizon alone."""
-        at, block = at or (self.horizon,), min(self.block, data.size)
+        at = at or (self.horizon,)
+
+        def found(batch: Theta, block: int) -> Array:
+            return losses_at(rule, self.problem, batch, at, block)
+
         with working_precision(self.problem):
-            batches = _filled(data.thetas, block)
-            found = [losses_at(rule, self.problem, batch, at, block) for batch in batches]
-            losses = np.concatenate([np.asarray(one, np.float64) for one in found])[: data.size]
+            losses = _in_batches(found, data.thetas, self.block)
         require_sound(self.problem, data, losses)
         return losses
 
@@ -132,8 +130,17 @@ class Task:
             yield reached(losses, threshold[padded])[: len(chosen)]
 
 
-def _filled(thetas: Theta, block: int) -> Iterator[Theta]:
-    """Batches of one size, the last one filled up, so that one compiled program serves for all."""
+def _in_batches(
+    compute: Callable[[Theta, int], Array], thetas: Theta, block: int
+) -> Float[np.ndarray, "instance ..."]:
+    """A function of instances, batch by batch, on the host.
+
+    The last batch is filled up, so that one compiled program serves for sets of any size.
+    """
     size = count(thetas)
-    for first in range(0, size, block):
-        yield instance(thetas, np.minimum(np.arange(first, first + block), size - 1))
+    block = min(block, size)
+    places = (
+        np.minimum(np.arange(first, first + block), size - 1) for first in range(0, size, block)
+    )
+    found = [compute(instance(thetas, some), block) for some in places]
+    return np.concatenate([np.asarray(one, np.float64) for one in found])[:size]
