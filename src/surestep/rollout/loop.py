@@ -349,41 +349,51 @@ def whole(rule: Rule, problem: Problem, theta: Theta, iterations: int) -> Ended:
 
     `rollout.program` does the same for sets, and gathers those that need help.
     """
-    end = unwatched(rule, problem, theta, iterations)
     if not isinstance(rule, Checked) or iterations < rule.at:
-        return end
-
-    x, loss, asked = _helped(rule, problem)(theta, end.x, end.loss, end.passed)
-    end = dataclasses.replace(end, x=x, loss=loss, gradients=end.gradients + asked)
+        return unwatched(rule, problem, theta, iterations)
+    end = _with_help(rule, problem)(theta)
     if iterations > rule.at:
-        tail = unwatched(rule.fallback, problem, theta, iterations - rule.at, x)
+        tail = unwatched(rule.fallback, problem, theta, iterations - rule.at, end.x)
         spent = end.gradients + tail.gradients
         end = dataclasses.replace(end, x=tail.x, loss=tail.loss, gradients=spent)
     return end
 
 
-def _helped(rule: Checked, problem: Problem) -> Callable[..., Any]:
-    """What the fallback makes of an instance that failed: the point, its loss, gradients asked for.
+def _with_help(rule: Checked, problem: Problem) -> Callable[[Theta], Ended]:
+    """The iterations up to the check, the check, and help for an instance that fails it.
 
-    In a batch instances have their turns, so that those that passed cost nothing.
+    In a batch those who need help have their turns, so that the others cost nothing.
     """
 
+    def examined(theta: Theta) -> Ended:
+        return unwatched(rule, problem, theta, rule.at)
+
+    def helped(theta: Theta, end: Ended) -> Ended:
+        failed = Verdict(end.loss, jnp.full_like(end.loss, jnp.inf), jnp.zeros((), bool))
+        found = rule.help(Oracle(problem, theta), end.x, failed, rule.rescue)
+        spent = end.gradients + found.gradients
+        return dataclasses.replace(end, x=found.x, loss=found.value, gradients=spent)
+
+    def completed(theta: Theta, end: Ended) -> Ended:
+        return jax.lax.cond(end.passed, lambda: end, lambda: helped(theta, end))
+
     @jax.custom_batching.custom_vmap
-    def helped(theta: Theta, x: Vector, loss: Scalar, passed: Array) -> Any:
-        def help_it() -> Any:
-            failed = Verdict(loss, jnp.full_like(loss, jnp.inf), jnp.zeros((), bool))
-            found = rule.help(Oracle(problem, theta), x, failed, rule.rescue)
-            return found.x, found.value, found.gradients
+    def alone(theta: Theta) -> Ended:
+        return completed(theta, examined(theta))
 
-        return jax.lax.cond(passed, lambda: (x, loss, jnp.zeros((), jnp.int32)), help_it)
+    @alone.def_vmap
+    def _in_batch(size: int, batched: Any, theta: Theta) -> Any:
+        thetas = jax.tree.map(
+            lambda leaf, own: leaf if own else jnp.broadcast_to(leaf, (size, *jnp.shape(leaf))),
+            theta,
+            batched[0],
+        )
+        ends = jax.vmap(examined)(thetas)
 
-    @helped.def_vmap
-    def _in_turns(size: int, batched: Any, *given: Any) -> Any:
-        spread = [
-            leaf if one else jnp.broadcast_to(leaf, (size, *jnp.shape(leaf)))
-            for leaf, one in zip(jax.tree.leaves(given), jax.tree.leaves(batched), strict=True)
-        ]
-        stacked = jax.tree.unflatten(jax.tree.structure(given), spread)
-        return jax.lax.map(lambda one: helped(*one), stacked), (True, True, True)
+        def in_turns() -> Ended:
+            return jax.lax.map(lambda given: completed(*given), (thetas, ends))
 
-    return helped
+        found = jax.lax.cond(jnp.all(ends.passed), lambda: ends, in_turns)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return alone
