@@ -254,6 +254,12 @@ def test_a_run_that_has_begun_keeps_what_was_chosen(surveyed, tmp_path, monkeypa
     assert fit(QUADRATIC, 60, out=tmp_path) == first
     with pytest.raises(ConfigurationError, match="a run of another problem or seed"):
         fit(QUADRATIC, 60, seed=1, out=tmp_path)
+    with pytest.raises(ConfigurationError, match="was begun with accuracy 1e-06, not"):
+        fit(QUADRATIC, 60, accuracy=1e-4, out=tmp_path)
+    with pytest.raises(ConfigurationError, match="was begun with use both, not batch"):
+        fit(QUADRATIC, 60, use="batch", out=tmp_path)
+    with pytest.raises(ConfigurationError, match="was begun with budget 60"):
+        fit(QUADRATIC, 90, out=tmp_path)
     (tmp_path / CHOICE).unlink()
     with pytest.raises(RunFolderError, match=CHOICE):
         fit(QUADRATIC, 60, out=tmp_path)

@@ -168,6 +168,12 @@ def test_a_run_of_the_same_file_with_another_seed_is_another_run(place, capfd):
     assert "holds a run of another problem or seed" in capfd.readouterr().err
 
 
+def test_a_run_that_is_asked_for_something_else_is_refused(place, capfd):
+    again = ["run", str(place / "mine.py"), "--out", str(place / "run"), "--accuracy", "1e-3"]
+    assert main(again) == 2
+    assert "was begun with accuracy 1e-06, not 0.001" in capfd.readouterr().err
+
+
 def test_a_folder_of_something_else_is_left_as_it_was(place, tmp_path, monkeypatch, capfd):
     """And is refused before anything is computed for it."""
     monkeypatch.setattr("surestep.cli.run.configure_file", None)

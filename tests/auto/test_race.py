@@ -26,6 +26,7 @@ from surestep.problem.draw import working_precision
 from surestep.problem.penalties import L1
 from surestep.problem.structure import find_structure
 from surestep.rules import (
+    LBFGS,
     Checked,
     GradientDescent,
     HeavyBall,
@@ -387,3 +388,32 @@ def test_what_is_changed_further_can_be_trained_or_is_no_slower():
     assert racing._kept(clock, base, lost) is base
     plain = dataclasses.replace(base, candidate=Candidate("ball", ball, True))
     assert racing._kept(clock, plain, slower) is slower
+
+
+@unchecked()  # without programs
+def test_late_only_the_two_best_are_timed_alone():
+    class Clock:
+        """An arena whose programs take a second alone."""
+
+        size = 1
+
+        @staticmethod
+        def batch_seconds(program, iterations):
+            return 1.0
+
+        alone_seconds = batch_seconds
+
+    clock: Any = Clock()
+    racers = [racer_of(HeavyBall(0.1, 0.9), batch, str(batch)) for batch in (1.0, 1.1, 1.2)]
+    early = racing._alone(clock, racers, "both", math.inf)
+    assert [racer.entry.alone for racer in early] == [1.0] * 3
+    late = racing._alone(clock, racers, "both", -1.0)
+    assert sorted(racer.entry.alone for racer in late) == [1.0, 1.0, math.inf]
+
+
+def test_where_iterations_take_long_the_surveys_own_solver_is_first():
+    entrants = candidates(QUADRATIC, *surveyed("quadratic")[1:])
+    first = min(entrants, key=lambda entrant: racing._place(entrant, slow=True))
+    assert isinstance(first.rule, LBFGS)
+    usual = min(entrants, key=lambda entrant: racing._place(entrant, slow=False))
+    assert not isinstance(usual.rule, LBFGS)

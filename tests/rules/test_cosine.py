@@ -7,11 +7,11 @@ import pytest
 from scipy import fft
 
 from surestep.auto.candidates import candidates
-from surestep.auto.choice import start_size
 from surestep.auto.survey import DENSE, Survey, _metric, _shape_of, side_by_side, surveyed_instances
 from surestep.base.errors import ConfigurationError
 from surestep.problem.base import Problem
 from surestep.problem.datasets import PriorSet
+from surestep.problem.form import point_size
 from surestep.problem.structure import find_structure
 from surestep.rollout.loop import rollout
 from surestep.rules import CosineQuasiNewton, MetricQuasiNewton
@@ -108,6 +108,6 @@ def test_what_only_looks_like_a_picture_is_not_treated_as_one():
 
 
 def test_large_points_are_looked_at_in_small_numbers():
-    assert start_size(PICTURES) == 360 > DENSE
+    assert point_size(PICTURES) == 360 > DENSE
     assert [surveyed_instances(n, 256) for n in (5, 10**5, 10**7)] == [256, 200, 12]
     assert [side_by_side(n, 50) for n in (5, 10**5, 10**7)] == [50, 20, 1]

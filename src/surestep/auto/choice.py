@@ -22,8 +22,7 @@ from surestep.problem import (
     Problem,
     StockedProblem,
     Theta,
-    point_form,
-    theta_form,
+    point_size,
     working_precision,
 )
 from surestep.problem.structure import Structure, find_structure
@@ -94,9 +93,7 @@ def survey_of(
     report: Reporter | None = None,
 ) -> Survey:
     """The survey that a run with this seed is built on, in about so many seconds."""
-    with working_precision(problem):
-        size = start_size(problem)
-    most = surveyed_instances(size, min(prior_size, SURVEYED))
+    most = surveyed_instances(point_size(problem), min(prior_size, SURVEYED))
     watch = Stopwatch()
     data = PriorSet.draw(problem, most, seed)
     jax.block_until_ready(data.thetas)
@@ -104,12 +101,6 @@ def survey_of(
     drawing = 0.0 if isinstance(problem, StockedProblem) else watch.seconds / most
     found = survey(problem, data, seconds=seconds, report=report)
     return dataclasses.replace(found, drawing=drawing)
-
-
-def start_size(problem: Problem) -> int:
-    """How many numbers x has; nothing is drawn."""
-    form = point_form(problem, theta_form(problem))
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))
 
 
 def choose(

@@ -55,7 +55,7 @@ def check_file(spec: str, seed: int) -> Iterator[str]:
 def _kind(problem: Problem) -> str:
     parts = "a smooth part and a part that is not" if _composite(problem) else "a smooth loss"
     stocked = isinstance(problem, StockedProblem)
-    data = f", on {count(problem.stock)} instances from data" if stocked else ""
+    data = f", on {problem.about_data}" if stocked else ""
     bound = "" if problem.nonnegative else ", without a lower bound"
     return f"{parts}{bound}, computed in {problem.precision}{data}"
 
@@ -87,14 +87,16 @@ def _composite(problem: Problem) -> bool:
 def _instances(problem: Problem, seed: int) -> Theta:
     """A few instances; `sample` must draw different ones, of one form, and only numbers."""
     if isinstance(problem, StockedProblem):
-        most = count(problem.stock)
+        problem.require_steady()
+        most, rows = problem.drawable, count(problem.stock)
         if most < 60:
+            grouped = "" if most == rows else f" in {most} groups, of which each counts once"
             raise ProblemError(
-                f"the data hold {most} instances: at least 60 are needed to train on some, to "
-                "certify on others and to test on the rest (several hundred make a certificate "
-                "worth having)"
+                f"the data hold {rows} instances{grouped}: at least 60 are needed to train on "
+                "some, to certify on others and to test on the rest (several hundred make a "
+                "certificate worth having)"
             )
-        return instance(problem.stock, np.arange(min(FEW, most)))
+        return instance(problem.stock, np.arange(min(FEW, rows)))
     _sampled(problem, named_key(seed, "check"))
     thetas = guarded("sample", lambda: draw(problem, FEW, named_key(seed, "check")))
     for leaf in jax.tree.leaves(thetas):

@@ -175,7 +175,7 @@ def _planned(
             raise ConfigurationError(unknown("setting of a run", name, known))
     if folder is not None:
         folder.require_free()
-    config = _begun(folder, name_of(problem), seed)
+    config = _begun(folder, name_of(problem), seed, wanted)
     if config is None or folder is None:
         found, config, choice = decided(problem, name_of(problem), wanted, seed, report)
         if folder is not None:
@@ -212,7 +212,7 @@ def race_seconds(budget: float, spent: float) -> float:
     return min(max(left, _SHORTEST_RACE * budget), _LONGEST_RACE * budget)
 
 
-def _begun(folder: RunFolder | None, name: str, seed: int) -> Config | None:
+def _begun(folder: RunFolder | None, name: str, seed: int, wanted: OwnSettings) -> Config | None:
     """The configuration of a run that has begun: what was measured then stays as it is."""
     if folder is None or not folder.kept(folder.config_path).exists():
         return None
@@ -221,4 +221,17 @@ def _begun(folder: RunFolder | None, name: str, seed: int) -> Config | None:
         raise ConfigurationError(
             f"{folder.path} holds a run of another problem or seed: choose another folder"
         )
-    return from_plain(Config, plain, "config")
+    config = from_plain(Config, plain, "config")
+    require_same(folder.path, config.problem, wanted)
+    return config
+
+
+def require_same(folder: Path, begun: OwnSettings, wanted: OwnSettings) -> None:
+    """Refuse to go on with a run that was asked for something else when it began."""
+    for name in ("accuracy", "use", "budget"):
+        before, now = getattr(begun, name), getattr(wanted, name)
+        if before != now:
+            raise ConfigurationError(
+                f"the run in {folder} was begun with {name} {before}, not {now}, and its rule was "
+                "chosen for that: ask for the same, or choose another folder"
+            )

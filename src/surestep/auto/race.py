@@ -43,7 +43,10 @@ _FINAL, _ROUNDS = 4, 3  # so many are timed alone too, in so many turns
 _UNDISTURBED = 2.0  # seconds of a batch that is timed once
 _BEHIND = 2.5  # unless they take so many times the best one's time in a batch
 _EARLY, _LATE = 0.5, 0.35  # shares of the time after which no others are tried
+_SHORT, _SLOW, _LONG = 0.04, 0.15, 0.3  # shares of the time: a short while, at most, a long one
+_SEARCHED = 1000  # iterations that are made to find out how many hundred are needed
 _PATIENT = 5.0  # what classical candidates may be behind by, in units of what others may
+_ALONE = 0.15  # the share of the time after which only the two best are timed alone
 _NETWORK = 0.15  # the share of the time that a network's start may take
 _NEAR = 2.0  # times the best one's time: what training may make up for
 _TIE = 1.05  # what a richer candidate must be faster by
@@ -93,20 +96,24 @@ def hold_race(
     simplest = [entrant.name for entrant in entrants]
     with report.stage("race", len(entrants) + 4, "candidates") as bar:
         # Everybody has a short while; where nobody is there in time, all have a longer one.
-        for share in (0.04, 0.3):
+        # A short one is long enough to find a few hundred iterations, where these take long.
+        search = _SEARCHED * found.pace * arena.size
+        short, slow = max(_SHORT * seconds, min(_SLOW * seconds, search)), search > _SHORT * seconds
+        for allowed in (short, _LONG * seconds):
             tried = False
-            for entrant in sorted(entrants, key=lambda entrant: entrant.turn):
+            for entrant in sorted(entrants, key=lambda entrant: _place(entrant, slow)):
                 enough = _LATE if entrant.turn > 1 else _EARLY
                 if watch.seconds > enough * seconds and tried:
                     continue
                 tried = True
                 rival = min((racer.entry.batch for racer in racers), default=math.inf)
                 # What people use is shown, however far behind, and others that they could use too.
-                rival *= _PATIENT if entrant.classical else 1.0
+                shown = entrant.classical and _PATIENT * rival * arena.size < 0.1 * allowed
+                rival *= _PATIENT if shown else 1.0
                 rival = math.inf if isinstance(entrant.rule, LBFGS) else rival
                 # Who has a second try takes part once.
                 racers = [racer for racer in racers if racer.candidate.name != entrant.name]
-                racers.append(_tried(arena, entrant, share * seconds, rival))
+                racers.append(_tried(arena, entrant, allowed, rival))
                 bar.advance(1, _told(racers[-1].entry))
             if any(math.isfinite(racer.entry.iterations) for racer in racers):
                 break
@@ -128,7 +135,7 @@ def hold_race(
                 simplest.append(learned.candidate.name)
                 racers.append(learned)
                 bar.advance(1, _told(learned.entry))
-        racers = [*_alone(arena, racers, use)]
+        racers = [*_alone(arena, racers, use, _ALONE * seconds)]
         pupils = _pupils(racers)
         for place, racer in enumerate(pupils):
             left = seconds - watch.seconds
@@ -136,6 +143,14 @@ def hold_race(
                 racers.append(_trained(arena, racer, structure, left / (len(pupils) - place)))
                 bar.advance(1, _told(racers[-1].entry))
     return _ended(racers, use, simplest)
+
+
+def _place(entrant: Candidate, slow: bool) -> int:
+    """Whose turn it is when. Where iterations take long, L-BFGS is first.
+
+    The survey has solved instances with it: it gets there, and others can be given up by its time.
+    """
+    return -1 if slow and isinstance(entrant.rule, LBFGS) else entrant.turn
 
 
 def _pupils(racers: list[Racer]) -> list[Racer]:
@@ -236,8 +251,12 @@ def _tried(arena: Arena, candidate: Candidate, seconds: float, rival: float) -> 
     return Racer(candidate, program, entry, compiling)
 
 
-def _alone(arena: Arena, racers: list[Racer], use: Use) -> list[Racer]:
-    """The better ones are timed once more, in turns, in a batch and alone."""
+def _alone(arena: Arena, racers: list[Racer], use: Use, seconds: float) -> list[Racer]:
+    """The better ones are timed once more, in turns, in a batch and alone.
+
+    After so many seconds nobody has another turn, but the two best have one in any case.
+    """
+    watch = Stopwatch()
     racers = sorted(racers, key=lambda racer: racer.entry.batch)
     bar = _BEHIND * racers[0].entry.batch
     better = [racer for racer in racers[:_FINAL] if racer.entry.batch <= bar]
@@ -245,9 +264,10 @@ def _alone(arena: Arena, racers: list[Racer], use: Use) -> list[Racer]:
     times = {racer.entry.name: [math.inf, math.inf] for racer in better}
     # What takes long is not disturbed by much, and who is alone has nobody to be compared with.
     long = bar * arena.size > _UNDISTURBED or len(better) == 1
-    for _ in range(1 if long else _ROUNDS):
-        for racer in better:
-            if math.isfinite(racer.entry.iterations):
+    for turn in range(1 if long else _ROUNDS):
+        for place, racer in enumerate(better):
+            late = watch.seconds > seconds and (turn > 0 or place > 1)
+            if math.isfinite(racer.entry.iterations) and not late:
                 number, best = int(racer.entry.iterations), times[racer.entry.name]
                 best[0] = min(best[0], arena.batch_seconds(racer.program, number))
                 if use != "batch":

@@ -14,7 +14,15 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.base.progress import Bar, Reporter, Silence
-from surestep.problem import CompositeProblem, Problem, Theta, count, instance, working_precision
+from surestep.problem import (
+    CompositeProblem,
+    Problem,
+    Theta,
+    count,
+    instance,
+    point_size,
+    working_precision,
+)
 from surestep.rollout.batched import begin_each, continue_each
 from surestep.rollout.loop import Underway
 from surestep.rules import LBFGS, FistaWithRestart
@@ -75,7 +83,7 @@ def solve_some(
     """
     told = (report or Silence()).stage("survey", count(thetas), "instances")
     with working_precision(problem), told as bar:
-        batch = side_by_side(_dimension(problem, thetas), _BATCH)
+        batch = side_by_side(point_size(problem), _BATCH)
         solver = _Solver(problem, smoothness, thetas, batch, bar)
         deadline = time.monotonic() + seconds
         solver.settle(min(_PIECE, seconds / _PIECES))
@@ -97,7 +105,7 @@ def solve_all(
     `batch` instances are solved side by side; 0: as many as usual.
     """
     with working_precision(problem), Silence().stage("minima", 1, "instances") as bar:
-        batch = batch or side_by_side(_dimension(problem, thetas), _BATCH)
+        batch = batch or side_by_side(point_size(problem), _BATCH)
         solver = _Solver(problem, smoothness, thetas, batch, bar)
         deadline = time.monotonic() + seconds
         for number in range(solver.batches):
@@ -184,8 +192,3 @@ class _Solver:
         piece = jnp.asarray(more, jnp.int32)
         moved = continue_each(self.rule, self.problem, thetas, underway, piece, self.batch)
         return jax.block_until_ready(moved)
-
-
-def _dimension(problem: Problem, thetas: Theta) -> int:
-    form = jax.eval_shape(problem.start, instance(thetas, 0))
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))

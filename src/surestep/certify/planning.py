@@ -28,7 +28,7 @@ from surestep.certify.claims import (
     UserStatistic,
 )
 from surestep.certify.plan import Plan
-from surestep.problem import PriorSet, reached
+from surestep.problem import PriorSet, StockedProblem, reached
 from surestep.rules.base import Rule
 from surestep.train import Experiment, Sampled, Task, mean_square
 
@@ -149,7 +149,11 @@ def plan_run(
     train_size: int,
     charged: float = 0.0,
 ) -> Plan:
-    """The plan of an experiment's certificate."""
+    """The plan of an experiment's certificate; recorded instances that drift get none."""
+    pool = experiment.pool
+    if isinstance(task.problem, StockedProblem):
+        task.problem.require_steady()
+        pool = pool or task.problem.about_data
     return plan_certificate(
         settings,
         task.horizon,
@@ -160,7 +164,7 @@ def plan_run(
         experiment.goal_second_moment,
         charged=charged,
         statistics=list(experiment.statistics),
-        pool=experiment.pool,
+        pool=pool,
         nonnegative=task.problem.nonnegative,
     )
 

@@ -11,6 +11,7 @@ from surestep.auto.choice_file import NAME as CHOICE
 from surestep.auto.choice_file import write_choice
 from surestep.auto.configure import OwnSettings, outline, seconds
 from surestep.auto.files import absolute, is_file, title
+from surestep.auto.fit import require_same
 from surestep.auto.from_file import configure_file
 from surestep.base.errors import ConfigurationError
 from surestep.cli.arguments import parse_known, require_seed, unset
@@ -87,6 +88,7 @@ def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | No
     folder = RunFolder(out or Path("runs") / f"{title(spec).replace(':', '-')}-seed{given.seed}")
     folder.require_free()
     working_in(folder.path)
+    wanted = OwnSettings(accuracy=given.accuracy, use=given.use, budget=budget)
     if folder.kept(folder.config_path).exists():
         # What was measured and chosen when the run began stays as it is.
         config = registry.read_config(folder)
@@ -94,8 +96,8 @@ def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | No
             raise ConfigurationError(
                 f"{folder.path} holds a run of another problem or seed: choose another --out"
             )
+        require_same(folder.path, config.problem, wanted)
     else:
-        wanted = OwnSettings(accuracy=given.accuracy, use=given.use, budget=budget)
         # Settings that nobody knows, and help, are answered before anything is computed.
         overridden(outline(title(spec), budget, given.seed, wanted), settings)
         config, choice = configure_file(spec, wanted, given.seed, reporter())

@@ -26,7 +26,15 @@ from surestep.problem.datasets import (
     fingerprint,
 )
 from surestep.problem.draw import DrawnInChunks, working_precision
-from surestep.problem.form import Part, as_instances, named_leaves, parts, point_form, theta_form
+from surestep.problem.form import (
+    Part,
+    as_instances,
+    named_leaves,
+    parts,
+    point_form,
+    point_size,
+    theta_form,
+)
 from surestep.problem.from_functions import CompositeFunctionProblem, make_problem
 from surestep.problem.front import AffineFront
 from surestep.problem.front_program import FrontProgram, front_program
@@ -97,6 +105,7 @@ __all__ = [
     "named_leaves",
     "parts",
     "point_form",
+    "point_size",
     "reached",
     "read_arrays_of",
     "theta_form",

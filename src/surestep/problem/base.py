@@ -102,9 +102,10 @@ ROLES = ("PriorSet", "ValidationSet", "TrainSet", "TestSet")
 class StockedProblem(Problem):
     """A problem whose instances are data: so many, and no more.
 
-    They are shuffled and cut into four parts, one for each kind of data set; no instance is in two
-    of them. A certificate takes the instances for independent draws from the distribution that
-    future instances come from.
+    Instances that belong together form a group. Groups are shuffled and cut into four parts, one
+    for each kind of data set; no group is in two of them, and one instance of a group is taken. A
+    certificate takes the groups for independent draws from the distribution that future instances
+    come from.
     """
 
     @property
@@ -117,30 +118,60 @@ class StockedProblem(Problem):
     def shares(self) -> tuple[float, float, float, float]:
         """Which share of them serves for the prior, validation, train and test set."""
 
+    @property
+    @abc.abstractmethod
+    def groups(self) -> np.ndarray | Array:
+        """The number of the group that each instance is in: 0, 1, ..., as groups begin."""
+
+    @property
+    def about_data(self) -> str:
+        """What certificates say about the instances."""
+        return ""
+
+    def require_steady(self) -> None:
+        """Refuse instances of which it is known that they drift."""
+
+    @property
+    def drawable(self) -> int:
+        """How many independent draws the instances are: the number of groups."""
+        return int(np.max(np.asarray(self.groups))) + 1
+
     def sample(self, key: Array) -> Theta:
         """Any one of them."""
         return instance(self.stock, jax.random.randint(key, (), 0, count(self.stock)))
 
     def available(self, role: str) -> int:
-        """How many instances there are for a kind of data set."""
+        """How many groups there are for a kind of data set."""
         first, last = self._bounds(role)
         return last - first
 
     def part(self, role: str, size: int, key: Array) -> Theta:
-        """The first instances of a kind of data set, after a shuffle that the key decides."""
+        """An instance of each of a set's first groups, after a shuffle that the key decides."""
         first, last = self._bounds(role)
         if size > last - first:
             raise ConfigurationError(
-                f"the data hold {count(self.stock)} instances, of which {last - first} are for the "
-                f"{role.removesuffix('Set').lower()} set, not {size}: ask for fewer (sizes), or "
-                "change the shares of surestep.make_problem"
+                f"the data hold {count(self.stock)} instances{self._in_groups()}, of which "
+                f"{last - first} are for the {role.removesuffix('Set').lower()} set, not {size}: "
+                "ask for fewer (sizes), or change the shares of surestep.make_problem"
             )
-        order = jax.random.permutation(key, count(self.stock))
-        return instance(self.stock, order[first : first + size])
+        order = jax.random.permutation(key, self.drawable)
+        return instance(self.stock, self._drawn(key)[np.asarray(order[first : first + size])])
+
+    def _drawn(self, key: Array) -> np.ndarray:
+        """One instance of every group, drawn by the key."""
+        size = count(self.stock)
+        if self.drawable == size:
+            return np.arange(size)
+        shuffled = np.asarray(jax.random.permutation(jax.random.fold_in(key, 1), size))
+        return shuffled[np.unique(np.asarray(self.groups)[shuffled], return_index=True)[1]]
+
+    def _in_groups(self) -> str:
+        size = self.drawable
+        return "" if size == count(self.stock) else f" in {size} groups"
 
     def _bounds(self, role: str) -> tuple[int, int]:
         place = ROLES.index(role)
-        ends = [int(sum(self.shares[:i]) * count(self.stock) + 1e-9) for i in range(5)]
+        ends = [int(sum(self.shares[:i]) * self.drawable + 1e-9) for i in range(5)]
         return ends[place], ends[place + 1]
 
 

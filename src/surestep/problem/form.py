@@ -1,6 +1,7 @@
 """The form of instances and points: names, shapes and dtypes of their arrays."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -55,6 +56,12 @@ def point_form(problem: Problem, theta: Theta) -> Point:
     """Shapes and dtypes of a point, for an instance or its form; nothing is computed."""
     with working_precision(problem):
         return jax.eval_shape(problem.start, theta)
+
+
+def point_size(problem: Problem) -> int:
+    """How many numbers a point has; nothing is drawn."""
+    form = point_form(problem, theta_form(problem))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(form))
 
 
 def named_leaves(whole: str, tree: Theta | Point) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
 from surestep.base.errors import ConfigurationError, ProblemError
 from surestep.problem.base import Point, Problem, StockedProblem, Theta
 from surestep.problem.kinds import CompositeProblem
 from surestep.problem.penalties import Penalty
+from surestep.problem.recorded import Recorded, look_at
 from surestep.storage.npz import read_npz
 
 Start = Point | Callable[[Theta], Point]
@@ -83,6 +84,8 @@ class StockedFunctionProblem(FunctionProblem, StockedProblem):  # pyright: ignor
 
     stocked: Theta
     portions: tuple[float, float, float, float]
+    together: Int[Array, " instance"]
+    found: Recorded
 
     @property
     def stock(self) -> Theta:
@@ -93,6 +96,20 @@ class StockedFunctionProblem(FunctionProblem, StockedProblem):  # pyright: ignor
     def shares(self) -> tuple[float, float, float, float]:
         """Which share of them serves for what."""
         return self.portions
+
+    @property
+    def groups(self) -> Array:
+        """Equal instances, and those that the user has named together."""
+        return self.together
+
+    @property
+    def about_data(self) -> str:
+        """Which groups there are, and whether the instances drift."""
+        return str(self.found)
+
+    def require_steady(self) -> None:
+        """Instances that drift get no certificate."""
+        self.found.require_steady()
 
     def sample(self, key: Array) -> Theta:
         """One of the user's instances; data sets are made otherwise, without repetition."""
@@ -135,6 +152,8 @@ def make_problem(
     precision: Literal["float32", "float64"] = "float64",
     shares: tuple[float, float, float, float] = (0.3, 0.2, 0.35, 0.15),
     name: str | None = None,
+    groups: Any = None,
+    ordered: bool = True,
 ) -> Problem:
     """Make a problem from plain functions and data.
 
@@ -144,6 +163,7 @@ def make_problem(
     - `x0`: the start, an array or a pytree of arrays, or a function of `theta`.
     - `thetas`: instances that you have, stacked along their first axis (arrays, a pytree of
       arrays, or the path of an .npz file). They are split at random into four disjoint data sets.
+      Equal ones are together one draw, of which one instance is taken.
     - `sample`: instead of `thetas`, `sample(key)` draws one instance.
     - `penalty`: a part of the objective that is not smooth, from `surestep.penalties`.
     - `lower`: a bound that the loss never falls below, a number or a function of `theta`. Losses
@@ -151,6 +171,10 @@ def make_problem(
     - `precision`: what losses are computed in.
     - `shares`: which shares of `thetas` serve as prior, validation, train and test set.
     - `name`: what messages and reports call the problem; by default, the name of the loss.
+    - `groups`: a label for each of `thetas` (a number or a word): instances with the same label
+      belong together, as those of a patient, a day or an episode do. They are one draw, too.
+    - `ordered`: whether the order of `thetas` is that of time. It is tested then, and instances
+      that drift get no certificate. `False` if their order means nothing, because they are sorted.
 
     **Returns:** a `Problem`, for `surestep.fit`.
 
@@ -192,6 +216,8 @@ def make_problem(
     title = name or getattr(loss, "__name__", "problem")
     common = (loss, x0 if callable(x0) else as_arrays(x0, precision))
     if sample is not None:
+        if groups is not None:
+            raise ProblemError("groups are those of recorded instances (thetas), not of sample")
         _require_callable("sample", sample, ("key",))
         basic = (*common, sample, lower, precision, title)
         if penalty is None:
@@ -199,10 +225,12 @@ def make_problem(
         return CompositeFunctionProblem(*basic, penalty)
     stacked = _stacked(thetas, precision)
     _require_shares(shares)
+    together, found = look_at(stacked, groups, ordered)
+    data = (stacked, shares, jnp.asarray(together, jnp.int32), found)
     basic = (*common, _no_sampler, lower, precision, title)
     if penalty is None:
-        return StockedFunctionProblem(*basic, stacked, shares)
-    return StockedCompositeFunctionProblem(*basic, stacked, shares, penalty)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return StockedFunctionProblem(*basic, *data)
+    return StockedCompositeFunctionProblem(*basic, *data, penalty)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 Problem.of = staticmethod(make_problem)

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from surestep.base.compilation_cache import own_folder
 from surestep.base.errors import RunFolderError
@@ -29,7 +28,7 @@ from surestep.problem import (
     count,
     instance,
     named_leaves,
-    theta_form,
+    point_size,
     working_precision,
 )
 from surestep.rollout.batched import BLOCK
@@ -76,7 +75,7 @@ def settled(
         size = _stored(folder)
     elif jax.default_backend() != "cpu":
         size = for_accelerator(
-            BatchSizes(config.block, config.sample_block), _dimension(experiment.problem)
+            BatchSizes(config.block, config.sample_block), point_size(experiment.problem)
         )
         # So few that every device has something to do.
         share = -(-config.sample.samples // len(jax.devices()))
@@ -111,13 +110,7 @@ def _sizes(found: Any) -> BatchSizes:
 
 def _numbers(config: RunConfig[Any], problem: Problem) -> float:
     rollouts = config.sample.samples * config.sizes.train * config.horizon
-    return float(rollouts) * _dimension(problem)
-
-
-def _dimension(problem: Problem) -> int:
-    with working_precision(problem):
-        form = theta_form(problem)
-        return jax.eval_shape(lambda theta: ravel_pytree(problem.start(theta))[0], form).size
+    return float(rollouts) * point_size(problem)
 
 
 def _suitable(config: RunConfig[Any], experiment: Experiment, report: Reporter) -> BatchSizes:
@@ -131,7 +124,7 @@ def _suitable(config: RunConfig[Any], experiment: Experiment, report: Reporter) 
     with contextlib.suppress(OSError, RunFolderError, KeyError, TypeError, ValueError):
         return _sizes(parse_json(path.read_text(), path))
     report.say("measuring which batch size suits this machine")
-    sizes = candidates(_dimension(problem), config.sizes.train)
+    sizes = candidates(point_size(problem), config.sizes.train)
     found = fastest(sizes, functools.partial(seconds, problem, rule, thetas))
     with contextlib.suppress(OSError, RunFolderError):
         # Where nothing can be written, it is measured again.

@@ -1,0 +1,266 @@
+"""Recorded instances: which of them belong together, and whether they drift.
+
+A certificate counts independent draws. Rows that are equal, or that belong to one patient, day or
+episode, are no independent draws: together they are one. And rows that change in the course of time
+tell little about the rows that are to come.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from surestep.base.errors import ProblemError
+from surestep.problem.base import Theta, count
+
+_ROUNDING = {"f8": 1e-12, "f4": 1e-6}  # shares of an array's largest entry that rounding may be
+_FEATURES, _SHUFFLES = 16, 1999  # what drift is looked for in, and what it is compared with
+_BLOCKS = 2000  # so many are shuffled, at most
+_NUMBERS, _PAIRS = 2_000_000, 1024  # how much is looked at a time
+DRIFT = 0.001
+"""Recorded instances whose order is rarer than this among shuffled ones are said to drift."""
+
+Groups = Int[np.ndarray, " instance"]
+
+
+def equal_rows(thetas: Theta) -> Groups:
+    """A number for every instance; those that are equal but for rounding have the same one.
+
+    Instances that are equal are so along a random line. Sorted along it, they are compared with
+    their neighbours alone.
+    """
+    size = count(thetas)
+    columns = [_Columns.of(array) for array in _flat(thetas)]
+    places = np.zeros(size)
+    reach = 0.0
+    chance = np.random.default_rng(0)
+    for one in columns:
+        line = chance.uniform(0.5, 1.0, one.array.shape[1])
+        places += np.concatenate([part @ line for part in one.parts()])
+        # Sums are rounded, too.
+        reach += (1 + 1e-12 * one.largest) * line.sum()
+    order = np.argsort(places, kind="stable")
+    first, second = [], []
+    active = np.arange(size - 1)
+    for ahead in range(1, size):
+        one, other = order[active], order[active + ahead]
+        close = places[other] - places[one] <= reach
+        active, one, other = active[close], one[close], other[close]
+        if not active.size:
+            break
+        equal = np.ones(active.size, bool)
+        for some in columns:
+            equal &= some.equal(one, other)
+        first.append(one[equal])
+        second.append(other[equal])
+        # Whoever has found an equal one leaves the rest to it.
+        active = active[~equal]
+        active = active[active + ahead + 1 < size]
+    return _together(size, first, second)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Columns:
+    """An array of numbers, a row for each instance, and what rounding may change them by."""
+
+    array: np.ndarray
+    rounding: float
+    largest: float
+    """The largest number, in units of the rounding."""
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> "_Columns":
+        kind = array.dtype
+        largest = float(max(np.max(array, initial=0), -np.min(array, initial=0)))
+        share = _ROUNDING.get(kind.str[1:], 1e-3)
+        # Whole numbers are equal or not.
+        rounding = share * largest if kind.kind == "f" and largest else 0.5
+        return cls(array, rounding, largest / rounding)
+
+    def parts(self) -> Iterator[Float[np.ndarray, "row d"]]:
+        """In units of the rounding, some rows at a time."""
+        for some in _parts(self.array):
+            yield some / self.rounding
+
+    def equal(self, one: Groups, other: Groups) -> Bool[np.ndarray, " pair"]:
+        """Whether rows agree in every number."""
+        found = np.empty(one.size, bool)
+        for first in range(0, one.size, _PAIRS):
+            here = slice(first, first + _PAIRS)
+            apart = np.abs(self.array[one[here]] - self.array[other[here]].astype(np.float64))
+            found[here] = np.all(apart <= self.rounding, axis=1)
+        return found
+
+
+def _flat(thetas: Theta) -> list[np.ndarray]:
+    """The arrays of stacked instances, a row for each instance; those without numbers left out."""
+    size = count(thetas)
+    arrays = [np.asarray(leaf).reshape(size, -1) for leaf in jax.tree.leaves(thetas)]
+    return [array for array in arrays if array.shape[1]]
+
+
+def _parts(array: np.ndarray) -> Iterator[Float[np.ndarray, "row d"]]:
+    """Some rows at a time as float64, so that no copy is as large as the array."""
+    rows = max(1, _NUMBERS // array.shape[1])
+    for first in range(0, len(array), rows):
+        yield array[first : first + rows].astype(np.float64)
+
+
+def _together(size: int, first: list[Groups], second: list[Groups]) -> Groups:
+    """The groups that pairs of instances make."""
+    one, other = (np.concatenate([np.zeros(0, int), *pairs]) for pairs in (first, second))
+    links = coo_array((np.ones(one.size), (one, other)), shape=(size, size))
+    return connected_components(links, directed=False)[1].astype(int)
+
+
+def joined_groups(one: Groups, other: Groups) -> Groups:
+    """The groups of instances that are together in one partition or in the other."""
+    first, second = [], []
+    for labels in (one, other):
+        order = np.argsort(labels, kind="stable")
+        same = labels[order[1:]] == labels[order[:-1]]
+        first.append(order[:-1][same])
+        second.append(order[1:][same])
+    return _together(one.size, first, second)
+
+
+def named_groups(groups: Any, size: int) -> Groups:
+    """The groups that a user names: a label for every instance."""
+    labels = np.asarray(groups)
+    if labels.shape != (size,):
+        raise ProblemError(
+            f"groups must have one label for each of the {size} instances (an episode, a patient, "
+            f"a day), not the shape {labels.shape}"
+        )
+    if labels.dtype.kind not in "iuUSb":
+        raise ProblemError(
+            f"groups must be whole numbers or words, one for each instance, not {labels.dtype}"
+        )
+    return np.unique(labels, return_inverse=True)[1].reshape(size)
+
+
+def drift(thetas: Theta, groups: Groups) -> float:
+    """How rare this order of instances is among shuffled ones: a p-value.
+
+    It looks at every number of an instance (of many, at 16 random combinations of them): how far do
+    the sums of its ranks stray from what they would be without a trend or a jump? The largest of
+    these is compared with that of 1999 shuffles. Groups are shuffled, not their rows, and a group
+    stands where its first row does. Where no number changes, nothing drifts.
+    """
+    features = _features(thetas, groups)
+    if not features.shape[1] or len(features) < 2:
+        return 1.0
+    ranks = np.argsort(np.argsort(features, axis=0, kind="stable"), axis=0).astype(np.float64)
+    for f in range(ranks.shape[1]):
+        # Equal values share their mean rank, or their order would tell of itself.
+        same = np.unique(features[:, f], return_inverse=True)[1].reshape(-1)
+        ranks[:, f] = (np.bincount(same, ranks[:, f]) / np.bincount(same))[same]
+    ranks -= ranks.mean(axis=0)
+    ranks /= np.where(ranks.std(axis=0) > 0, ranks.std(axis=0), 1.0)
+    ranks = _blocks(ranks)
+    seen, chance = _stray(ranks), np.random.default_rng(0)
+    shuffled = [_stray(ranks[chance.permutation(len(ranks))]) for _ in range(_SHUFFLES)]
+    return (1 + int(np.sum(np.asarray(shuffled) >= seen))) / (1 + _SHUFFLES)
+
+
+def _features(thetas: Theta, groups: Groups) -> Float[np.ndarray, "group feature"]:
+    """Some numbers of every group, its rows' means, in the order in which groups begin."""
+    arrays = _flat(thetas)
+    width = sum(array.shape[1] for array in arrays)
+    few, size, chance = width <= _FEATURES, count(thetas), np.random.default_rng(0)
+    found, lengths = np.zeros((size, 0 if few else _FEATURES - 1)), np.zeros(size)
+    for array in arrays:
+        middle = array.mean(axis=0, dtype=np.float64)
+        spread = array.std(axis=0, dtype=np.float64)
+        changes = spread > 1e-12 * np.abs(middle)
+        scale = np.where(changes, 1 / np.where(changes, spread, 1.0), 0.0)
+        parts = ((part - middle) * scale for part in _parts(array))
+        if few:
+            only = np.concatenate([part[:, changes] for part in parts])
+            found = np.concatenate([found, only], axis=1)
+            continue
+        mixed = chance.normal(size=(array.shape[1], _FEATURES - 1))
+        seen = [(part @ mixed, np.sum(part**2, axis=1)) for part in parts]
+        found += np.concatenate([one for one, _ in seen])
+        lengths += np.concatenate([square for _, square in seen])
+    if not few:
+        found = np.concatenate([found, np.sqrt(lengths)[:, None]], axis=1)
+    _, begins, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    sums = np.zeros((begins.size, found.shape[1]))
+    np.add.at(sums, inverse.reshape(-1), found)
+    means = sums / np.bincount(inverse.reshape(-1))[:, None]
+    return means[np.argsort(begins)]
+
+
+def _blocks(ranks: Float[np.ndarray, "group feature"]) -> Float[np.ndarray, "block feature"]:
+    """Sums of neighbours, where there are too many groups to shuffle them often."""
+    length = -(-len(ranks) // _BLOCKS)
+    whole = ranks[: len(ranks) - len(ranks) % length]
+    return whole.reshape(-1, length, ranks.shape[1]).sum(axis=1)
+
+
+def _stray(ranks: Float[np.ndarray, "group feature"]) -> float:
+    return float(np.max(np.abs(np.cumsum(ranks, axis=0))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What was found about recorded instances before anything was learned from them."""
+
+    instances: int
+    groups: int
+    named: bool
+    """Whether the user has named groups."""
+    rarity: float | None
+    """The p-value of their order; None if the order means nothing."""
+
+    @property
+    def drifts(self) -> bool:
+        """Whether shuffled instances hardly ever look like this."""
+        return self.rarity is not None and self.rarity <= DRIFT
+
+    def require_steady(self) -> None:
+        """Refuse instances that drift."""
+        if self.drifts:
+            raise ProblemError(
+                f"the recorded instances drift: among shuffled ones, such an order is as rare as "
+                f"{self.rarity:.2g}. Those to come would differ from those that were recorded, and "
+                "no certificate would speak about them. Take instances from a time in which "
+                "nothing changed, or say surestep.make_problem(..., ordered=False) if their order "
+                "is not that of time"
+            )
+
+    def __str__(self) -> str:
+        together = "equal or named together" if self.named else "equal"
+        if self.groups == self.instances:
+            first = f"{self.instances} recorded instances, of which no two are {together}"
+        else:
+            first = (
+                f"{self.instances} recorded instances in {self.groups} groups that are {together}; "
+                "a group is in one data set alone, with one instance of it that is drawn, and it "
+                "is groups that are taken for independent draws"
+            )
+        if self.rarity is None:
+            return f"{first}; their order was said to mean nothing, so it was not tested for drift"
+        return f"{first}; in their order they show no drift (p = {self.rarity:.2g})"
+
+
+def look_at(thetas: Theta, named: Any, ordered: bool) -> tuple[Groups, Recorded]:
+    """The groups of recorded instances, and what there is to say of them.
+
+    **Arguments:**
+
+    - `thetas`: the instances, stacked.
+    - `named`: a label for each, where the user knows which belong together, or None.
+    - `ordered`: whether they stand in the order of time.
+    """
+    size, groups = count(thetas), equal_rows(thetas)
+    if named is not None:
+        groups = joined_groups(groups, named_groups(named, size))
+    rarity = drift(thetas, groups) if ordered else None
+    return groups, Recorded(size, int(groups.max()) + 1, named is not None, rarity)
