@@ -6,6 +6,7 @@ from scipy import stats
 
 from surestep.base.errors import ConfigurationError
 from surestep.bounds.sizes import best_failure, needed_size
+from surestep.solver import monitor as monitoring
 from surestep.solver.monitor import Monitor
 
 
@@ -39,8 +40,56 @@ def test_feeding_one_by_one_or_all_at_once_is_the_same(tmp_path):
             step.save(tmp_path / "state.json")
             step = Monitor.load(tmp_path / "state.json")
     assert step.seen == whole.seen == 300
-    assert step.log_wealths == pytest.approx(whole.log_wealths, rel=1e-9)
+    assert step.log_bets == pytest.approx(whole.log_bets, rel=1e-9)
     assert step.highest == pytest.approx(whole.highest, rel=1e-9)
+
+
+def until_alarm(failure, quiet, rate, seed):
+    """How many outcomes with another failure rate it takes, after quiet ones."""
+    monitor = Monitor(failure).fed(np.zeros(quiet))
+    outcomes = np.random.default_rng(seed).random(3000) < rate
+    for number, outcome in enumerate(outcomes):
+        monitor = monitor.fed(outcome)
+        if monitor.alarm:
+            return number + 1
+    return np.inf
+
+
+@pytest.mark.parametrize("quiet", [0, 1000, 10_000, 1_000_000])
+def test_it_does_not_grow_blind_while_all_is_well(quiet):
+    """After 10 000 quiet outcomes it once took 418 failures in a row."""
+    assert until_alarm(0.02, quiet, 1.0, 0) <= 8
+    late = [until_alarm(0.02, quiet, 0.3, seed) for seed in range(20)]
+    # Who knew rate and time would need log(100) / KL(0.3, 0.02) = 8 outcomes in the mean.
+    assert np.median(late) <= 60
+
+
+def test_what_is_bet_and_what_is_not_add_up_to_one():
+    """So the wealth is 1 in the mean, whatever has been seen."""
+    monitor = Monitor(0.25)
+    for _ in range(200):
+        rest = np.exp(monitoring._log_rest(monitor.seen + 1))
+        bet = np.exp(np.array(monitor.log_bets))
+        # Failures are as probable as certified: no bet changes in the mean.
+        means = 0.75 * (1 - 0.25 * np.array(monitoring._BETS) / 0.25) + 0.25 * (
+            1 + 0.75 * np.array(monitoring._BETS) / 0.25
+        )
+        np.testing.assert_allclose(means, 1.0, rtol=1e-12)
+        if monitor.seen == 0:
+            assert bet.sum() + rest == pytest.approx(1.0, rel=1e-12)
+        monitor = monitor.fed([0.25])  # an outcome that no bet wins or loses by
+    assert np.exp(np.array(monitor.log_bets)).sum() + np.exp(
+        monitoring._log_rest(monitor.seen + 1)
+    ) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_false_alarms_are_rare_after_quiet_times_too():
+    """The rate rises to what is certified, and no further."""
+    random, raised = np.random.default_rng(3), 0
+    for _ in range(300):
+        quiet, loud = np.zeros(2000), random.random(3000) < 0.05
+        raised += Monitor(0.05, 0.1).fed(np.concatenate([quiet, loud])).alarm
+    assert stats.binomtest(raised, 300, 0.1, "greater").pvalue > 1e-3
 
 
 def test_an_alarm_stays():

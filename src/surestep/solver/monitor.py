@@ -3,6 +3,11 @@
 Fed with the outcome of *every* live instance, it bets against the certificate. While failures are
 no more probable than certified, its wealth is a non-negative supermartingale from 1, so it reaches
 `1 / delta` with probability `delta` at most, however long it runs (Ville's inequality).
+
+Bets that run from the beginning lose nearly all while all is well, and would need as many failures
+to win it back. So only a part of the wealth is bet from the beginning, and before each further
+outcome a part of the rest, which has lost nothing. The parts add up to 1, and decrease so slowly
+that a failure rate which rises late is noticed about as soon as one that is high at once.
 """
 
 import dataclasses
@@ -18,6 +23,17 @@ from surestep.storage.records import from_plain, to_json
 # Shares of the largest bet that cannot ruin: cautious ones notice small shifts late, bold ones
 # large shifts soon. The wealth is the average over all of them.
 _BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+def _log_rest(time: Any) -> np.ndarray:
+    """The logarithm of the wealth that is not bet yet before the outcome of this number."""
+    return -np.log(np.log2(np.asarray(time, np.float64) + 2))
+
+
+def _log_new(time: Any) -> np.ndarray:
+    """The logarithm of what each bet gets before the outcome of this number, from the rest."""
+    now, next_ = _log_rest(time), _log_rest(np.asarray(time) + 1)
+    return now + np.log(-np.expm1(next_ - now)) - np.log(len(_BETS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +63,8 @@ class Monitor:
     """How many outcomes it was fed."""
     failures: float = 0.0
     """Their sum."""
-    log_wealths: tuple[float, ...] = (0.0,) * len(_BETS)
-    """The logarithms of what each bet has won."""
+    log_bets: tuple[float, ...] = (float(_log_new(0)),) * len(_BETS)
+    """The logarithms of what is on each bet, before the next outcome."""
     highest: float = 0.0
     """The logarithm of the largest wealth so far."""
 
@@ -60,8 +76,8 @@ class Monitor:
             )
         if not 0 < self.delta < 1:
             raise ConfigurationError(f"delta must lie strictly between 0 and 1, not {self.delta}")
-        if len(self.log_wealths) != len(_BETS):
-            raise ConfigurationError(f"a monitor has {len(_BETS)} wealths")
+        if len(self.log_bets) != len(_BETS):
+            raise ConfigurationError(f"a monitor has {len(_BETS)} bets")
 
     def fed(self, outcomes: Any) -> "Monitor":
         """The monitor after one more outcome, or several in the order they came.
@@ -84,18 +100,21 @@ class Monitor:
         values = np.atleast_1d(np.asarray(outcomes, np.float64))
         if values.ndim != 1 or not np.all((values >= 0) & (values <= 1)):
             raise ConfigurationError("outcomes must be numbers from 0 to 1")
-        bets = np.array(_BETS)[:, None] / self.failure
-        path = np.array(self.log_wealths)[:, None] + np.cumsum(
-            np.log1p(bets * (values - self.failure)), axis=1
-        )
         if values.size == 0:
             return self
-        together = np.logaddexp.reduce(path, axis=0) - np.log(len(_BETS))
+        bets = np.array(_BETS)[:, None] / self.failure
+        won = np.cumsum(np.log1p(bets * (values - self.failure)), axis=1)
+        times = self.seen + 1 + np.arange(values.size)
+        # What is added before an outcome wins with the outcomes from then on.
+        added = np.concatenate([np.array(self.log_bets)[:, None], _log_new(times) - won], axis=1)
+        path = np.logaddexp.accumulate(added, axis=1)
+        ended, before_next = path[:, :-1] + won, path[:, 1:] + won
+        together = np.logaddexp(np.logaddexp.reduce(ended, axis=0), _log_rest(times))
         return dataclasses.replace(
             self,
             seen=self.seen + values.size,
             failures=self.failures + float(values.sum()),
-            log_wealths=tuple(float(v) for v in path[:, -1]),
+            log_bets=tuple(float(v) for v in before_next[:, -1]),
             highest=max(self.highest, float(together.max())),
         )
 
