@@ -56,16 +56,32 @@ def test_values_that_diverge_count_as_infinite():
 
 
 @pytest.mark.parametrize(
-    ("lowest", "highest", "message"),
+    ("lowest", "highest"),
     [
-        (1e-9, 1e-6, r"problem\.step\.highest \(1e-06\), the end of the range"),
-        (1.99 / REGRESSION.smoothness, 1e3, r"problem\.step\.lowest \(.*\), the end"),
-        (1e200, 1e210, "diverges: try smaller ones"),
+        (RANGE.lowest / 1e4, RANGE.lowest),
+        (1.99 / REGRESSION.smoothness, 199 / REGRESSION.smoothness),
+        (1e4 * RANGE.highest, 1e6 * RANGE.highest),  # where all diverge
     ],
 )
-def test_a_best_value_at_an_end_is_an_error(lowest, highest, message):
-    with pytest.raises(ConfigurationError, match=message):
-        run(TuningSettings(lowest, highest, values=5))
+def test_a_range_is_continued_beyond_its_best_end(lowest, highest, caplog):
+    found = run(TuningSettings(lowest, highest, values=9))
+    assert "is continued from" in caplog.text
+    # It does as well as the best of a range around it.
+    wide = TuningSettings(RANGE.lowest, RANGE.highest, values=9)
+    values = np.array([found, *wide.grid])
+    losses = mean_losses(GradientDescent, values, REGRESSION.problem, DATA, 64, 20, 8)
+    assert losses[0] <= 1.2 * losses.min()
+    assert RANGE.lowest < found < 2 / REGRESSION.smoothness
+
+
+def test_where_everything_diverges_nothing_is_chosen():
+    with pytest.raises(ConfigurationError, match="diverges: try smaller ones"):
+        run(TuningSettings(1e200, 1e210, values=5))
+
+
+def test_a_range_with_its_best_value_inside_is_left_as_it_is(caplog):
+    run(TuningSettings(RANGE.lowest, RANGE.highest, values=9))
+    assert not caplog.text
 
 
 def test_only_as_many_instances_as_asked_for_decide():

@@ -4,6 +4,7 @@ An opponent's, so that the comparison is fair, and a safeguard's.
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
@@ -19,6 +20,10 @@ from surestep.rules.base import Rule
 from surestep.rules.safeguarded import SafeguardSettings
 from surestep.train.steps import merit
 from surestep.train.task import Task
+
+log = logging.getLogger("surestep")
+
+_CONTINUED = 3  # so often a range is continued
 
 Family = Callable[[Scalar], Rule]
 """Rules that differ in one number: `Adam`, as a function of its learning rate, is one."""
@@ -75,23 +80,36 @@ def tuned(
 ) -> float:
     """The value whose rule has the smallest mean loss at the horizon.
 
-    A best value at an end of the range is an error, because a better one may lie beyond it;
-    `where` is the settings' name for the message.
+    A better value may lie beyond an end of the range. So where the best one is an end, or where all
+    diverge, the range is continued there; `where` is the settings' name for messages.
     """
     settings.validate(where)
+
+    def tried(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " value"]:
+        return mean_losses(family, values, problem, data, settings.instances, horizon, block)
+
     grid = settings.grid
-    losses = mean_losses(family, grid, problem, data, settings.instances, horizon, block)
+    losses, ratio = tried(grid), settings.highest / settings.lowest
+    for _ in range(_CONTINUED):
+        best = int(np.argmin(losses))
+        if 0 < best < len(grid) - 1:
+            break
+        # Smaller values diverge less: where all do, the first one counts as the best.
+        lower = best == 0
+        ends = (grid[0] / ratio, grid[0]) if lower else (grid[-1], grid[-1] * ratio)
+        more = np.geomspace(*ends, settings.values)
+        more = more[:-1] if lower else more[1:]
+        pair = ((more, grid), (tried(more), losses))
+        grid, losses = (np.concatenate(two if lower else two[::-1]) for two in pair)
+        log.warning(
+            "%s: the best value is an end of the range, which is continued from %g to %g",
+            *(where, grid[0], grid[-1]),
+        )
     best = int(np.argmin(losses))
     if not np.isfinite(losses[best]):
         raise ConfigurationError(
             f"every value from {where}.lowest ({grid[0]:g}) to {where}.highest ({grid[-1]:g}) "
             "diverges: try smaller ones"
-        )
-    if best in (0, len(grid) - 1):
-        end = "lowest" if best == 0 else "highest"
-        raise ConfigurationError(
-            f"the best value after {horizon} iterations is {where}.{end} ({grid[best]:g}), the "
-            "end of the range: move that end outwards until the best value lies inside"
         )
     return float(grid[best])
 
