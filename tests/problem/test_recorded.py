@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy import stats
 
 from surestep.auto.doctor import examine
 from surestep.base.errors import ConfigurationError, ProblemError
@@ -109,6 +110,24 @@ def test_which_instance_of_a_group_is_taken_is_drawn():
         taken[found] += 1
     # 200 * 21 / 300 = 14 times each in the mean: chance alone explains how far they are from it.
     assert np.sum((taken - 14) ** 2 / 14) < 390
+
+
+def test_copies_make_no_statement_false_more_often():
+    """Ten copies of each instance: the exact binomial bound on how many of them are bad."""
+    chance, bad, false = np.random.default_rng(5), 0.1, {"groups": 0, "rows": 0}
+    for repeat in range(300):
+        fails = chance.random(60) < bad
+        rows = np.column_stack([np.arange(60) + fails / 2, np.arange(60), np.arange(60)])
+        problem = recorded(np.tile(rows, (10, 1)), ordered=False)
+        taken = problem.part("TrainSet", 21, jax.random.key(repeat))
+        drawn = {"groups": np.asarray(taken)[:, 0] % 1 > 0}
+        # What was done before: any rows of those that are for training.
+        drawn["rows"] = np.repeat(fails, 10)[chance.permutation(600)[:210]]
+        for how, seen in drawn.items():
+            bound = stats.beta.ppf(0.95, seen.sum() + 1, seen.size - seen.sum())
+            false[how] += bool(bound < bad)
+    assert stats.binomtest(false["groups"], 300, 0.05, "greater").pvalue > 1e-3
+    assert stats.binomtest(false["rows"], 300, 0.05, "greater").pvalue < 1e-3
 
 
 def test_words_name_groups_too():

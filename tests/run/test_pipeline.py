@@ -207,3 +207,16 @@ def test_certifying_goes_on_from_any_save(saves, tmp_path, monkeypatch):
 
 def test_the_experiment_of_a_preset_is_the_one_that_was_built():
     assert EXPERIMENT.problem is PROBLEM
+
+
+def test_what_is_certified_is_on_disk_before_anything_is_evaluated(tmp_path, monkeypatch):
+    run = RunFolder(tmp_path / "run")
+    monkeypatch.setattr("surestep.run.pipeline.evaluate", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        learn(SMALL, bowl(), run)
+    monkeypatch.undo()
+    kept = run.solver_path.read_bytes()
+    assert surestep.load(run.solver_path, Bowl()).certificate is not None
+    learned = learn(SMALL, bowl(), run)
+    assert learned.solver.certificate == surestep.load(run.solver_path, Bowl()).certificate
+    assert run.solver_path.read_bytes() == kept

@@ -66,17 +66,8 @@ class Learned:
     @functools.cached_property
     def solver(self) -> Solver:
         """What goes into production: the rule, its certificate and its posterior."""
-        task = self.task
-        return Solver(
-            task.problem,
-            self.deployed,
-            task.horizon,
-            task.goal,
-            _in_production(task),
-            self.certificate,
-            # The posterior that the certificate's statements are about.
-            Posterior(self.prior.hypers, self.certified.log_posterior),
-            self.probes,
+        return solver_of(
+            self.task, self.deployed, self.certificate, self.prior, self.certified, self.probes
         )
 
     def save(self, path: Path | str) -> None:
@@ -93,6 +84,28 @@ class Learned:
     def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Solution:
         """Iterate on a stacked set of instances until each has reached an accuracy."""
         return self.solver.solve(thetas, iterations=limit, tolerance=accuracy)
+
+
+def solver_of(
+    task: Task,
+    deployed: Rule,
+    certificate: Certificate,
+    prior: Sampled,
+    certified: Certified,
+    probes: Theta,
+) -> Solver:
+    """The solver of a rule that is certified, whether or not it was evaluated."""
+    return Solver(
+        task.problem,
+        deployed,
+        task.horizon,
+        task.goal,
+        _in_production(task),
+        certificate,
+        # The posterior that the certificate's statements are about.
+        Posterior(prior.hypers, certified.log_posterior),
+        probes,
+    )
 
 
 def _in_production(task: Task) -> int:

@@ -29,7 +29,7 @@ from surestep.rules.base import Rule, require_fit, solver_fingerprint, with_hype
 from surestep.run.batch_size import settled
 from surestep.run.charges import OWN, charge, record_hashes
 from surestep.run.config import RunConfig
-from surestep.run.learned import Learned
+from surestep.run.learned import Learned, solver_of
 from surestep.solver.signature import PROBES
 from surestep.storage.checkpoint import NoCheckpoint
 from surestep.storage.records import to_json
@@ -111,9 +111,7 @@ def learn(
         _record_inputs(folder, split, experiment, rule)
         if experiment.race:
             folder.mark("race", **experiment.race)
-        learned = _stages(config, experiment, rule, split, folder, report, crew)
-        learned.save(folder.solver_path)
-        return learned
+        return _stages(config, experiment, rule, split, folder, report, crew)
 
 
 def _stages(
@@ -202,9 +200,12 @@ def _stages(
         ),
     )
     deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])
+    probes = _probes(task.problem, split)
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
+        # Nothing that is certified is lost to an evaluation that fails or is interrupted.
+        solver_of(task, deployed, document, prior, found, probes).save(folder.solver_path)
     shown = _shown_baselines(config, experiment)
     if experiment.informed is not None:
         shown = shown | dict(experiment.informed(deployed))
@@ -233,7 +234,6 @@ def _stages(
                 experiment.shifts, task, shown, config.evaluate.shifted, seed, report
             ),
         )
-    probes = _probes(task.problem, split)
     return Learned(task, deployed, document, prior, found, evaluated, spent, shifted, probes)
 
 
