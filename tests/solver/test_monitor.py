@@ -55,7 +55,7 @@ def until_alarm(failure, quiet, rate, seed):
     return np.inf
 
 
-@pytest.mark.parametrize("quiet", [0, 1000, 10_000, 1_000_000])
+@pytest.mark.parametrize("quiet", [0, 1000, 10_000, 100_001])
 def test_it_does_not_grow_blind_while_all_is_well(quiet):
     """After 10 000 quiet outcomes it once took 418 failures in a row."""
     assert until_alarm(0.02, quiet, 1.0, 0) <= 8

@@ -9,6 +9,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.problem.datasets import PriorSet
 from surestep.rules import GradientDescent, HeavyBall
 from surestep.rules.safeguarded import SafeguardSettings
+from surestep.train import tuning
 from surestep.train.tuning import GUARDS, Family, TuningSettings, mean_losses, tuned, tuned_guard
 
 REGRESSION = PROBLEMS["regression"]
@@ -77,6 +78,12 @@ def test_a_range_is_continued_beyond_its_best_end(lowest, highest, caplog):
 def test_where_everything_diverges_nothing_is_chosen():
     with pytest.raises(ConfigurationError, match="diverges: try smaller ones"):
         run(TuningSettings(1e200, 1e210, values=5))
+
+
+def test_where_no_value_is_the_best_nothing_is_chosen(monkeypatch):
+    monkeypatch.setattr(tuning, "mean_losses", lambda family, values, *_: 1 + values)
+    with pytest.raises(ConfigurationError, match="which was continued 3 times: is there"):
+        run(TuningSettings(1e-4, 1.0, values=5))
 
 
 def test_a_range_with_its_best_value_inside_is_left_as_it_is(caplog):

@@ -148,10 +148,14 @@ def plan_run(
     prior_set: PriorSet,
     train_size: int,
     charged: float = 0.0,
+    about_data: str | None = None,
 ) -> Plan:
-    """The plan of an experiment's certificate; recorded instances that drift get none."""
-    pool = experiment.pool
-    if isinstance(task.problem, StockedProblem):
+    """The plan of an experiment's certificate; recorded instances that drift get none.
+
+    Where the train instances are no part of the problem's own data, `about_data` speaks of them.
+    """
+    pool = experiment.pool if about_data is None else about_data
+    if isinstance(task.problem, StockedProblem) and about_data is None:
         task.problem.require_steady()
         pool = pool or task.problem.about_data
     return plan_certificate(

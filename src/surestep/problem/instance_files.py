@@ -14,7 +14,6 @@ from surestep.problem.contract import check_problem
 from surestep.problem.datasets import StreamedTrainSet, TrainSet
 from surestep.problem.draw import working_precision
 from surestep.problem.form import as_instances, named_leaves, theta_form
-from surestep.problem.recorded import equal_rows
 from surestep.problem.streamed import ReadInChunks, chunks, open_arrays
 from surestep.storage.npz import Form
 
@@ -43,16 +42,8 @@ def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:
     arrays = read_arrays_of(problem, path)
     if path.suffix == ".npz":
         train = TrainSet(as_instances(problem, arrays))
-        different = int(equal_rows(train.thetas).max()) + 1
     else:
         train = StreamedTrainSet(ReadInChunks(problem, arrays))
-        different = len(set(train.hashes))  # to the bit: they may not fit into memory
-    if different < train.size:
-        raise ConfigurationError(
-            f"{path} holds {train.size} instances, of which {train.size - different} are equal to "
-            "others. Such a file is no set of independent draws: keep one of each (a family that "
-            "repeats itself can be certified by a seed)"
-        )
     with working_precision(problem):
         for number, part in enumerate(train.parts()):
             check_problem(problem, part, block, moving=number == 0)

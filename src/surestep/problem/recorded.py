@@ -6,6 +6,7 @@ tell little about the rows that are to come.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +19,10 @@ from scipy.sparse.csgraph import connected_components
 from surestep.base.errors import ProblemError
 from surestep.problem.base import Theta, count
 
-_ROUNDING = {"f8": 1e-12, "f4": 1e-6}  # shares of an array's largest entry that rounding may be
+_ROUNDING = {"float64": 1e-12, "float32": 1e-6}  # shares of a number that rounding may change
 _FEATURES, _SHUFFLES = 16, 1999  # what drift is looked for in, and what it is compared with
 _BLOCKS = 2000  # so many are shuffled, at most
-_NUMBERS, _PAIRS = 2_000_000, 1024  # how much is looked at a time
+_NUMBERS = 2_000_000  # how many are looked at a time
 DRIFT = 0.001
 """Recorded instances whose order is rarer than this among shuffled ones are said to drift."""
 
@@ -31,25 +32,23 @@ Groups = Int[np.ndarray, " instance"]
 def equal_rows(thetas: Theta) -> Groups:
     """A number for every instance; those that are equal but for rounding have the same one.
 
-    Instances that are equal are so along a random line. Sorted along it, they are compared with
-    their neighbours alone.
+    Of those that are equal to the bit one is looked at. Instances that are equal but for rounding
+    are so along a random line: sorted along it, they are compared with their neighbours alone.
     """
     size = count(thetas)
     columns = [_Columns.of(array) for array in _flat(thetas)]
-    places = np.zeros(size)
-    reach = 0.0
-    chance = np.random.default_rng(0)
+    places, reach, chance = np.zeros(size), np.zeros(size), np.random.default_rng(0)
     for one in columns:
-        line = chance.uniform(0.5, 1.0, one.array.shape[1])
-        places += np.concatenate([part @ line for part in one.parts()])
-        # Sums are rounded, too.
-        reach += (1 + 1e-12 * one.largest) * line.sum()
-    order = np.argsort(places, kind="stable")
-    first, second = [], []
-    active = np.arange(size - 1)
-    for ahead in range(1, size):
+        near, far = one.along(chance.uniform(0.5, 1.0, one.array.shape[1]))
+        places, reach = places + near, reach + far
+    same = _same_bits(columns, size)
+    _, alone = np.unique(same, return_index=True)
+    first, second = [alone[same]], [np.arange(size)]
+    order = alone[np.argsort(places[alone], kind="stable")]
+    active = np.arange(order.size - 1)
+    for ahead in range(1, order.size):
         one, other = order[active], order[active + ahead]
-        close = places[other] - places[one] <= reach
+        close = places[other] - places[one] <= reach[one] + reach[other]
         active, one, other = active[close], one[close], other[close]
         if not active.size:
             break
@@ -58,10 +57,19 @@ def equal_rows(thetas: Theta) -> Groups:
             equal &= some.equal(one, other)
         first.append(one[equal])
         second.append(other[equal])
-        # Whoever has found an equal one leaves the rest to it.
-        active = active[~equal]
-        active = active[active + ahead + 1 < size]
+        active = active[active + ahead + 1 < order.size]
     return _together(size, first, second)
+
+
+def _same_bits(columns: list["_Columns"], size: int) -> Groups:
+    """A number for every row; those that are equal to the bit have the same one."""
+    found: dict[bytes, int] = {}
+    # 0 and -0 are equal.
+    whole = [np.ascontiguousarray(one.array + np.zeros((), one.array.dtype)) for one in columns]
+    rows = (b"".join(array[i].tobytes() for array in whole) for i in range(size))
+    # Hashes, so that no second copy of the data is kept.
+    hashes = (hashlib.blake2b(row, digest_size=16).digest() for row in rows)
+    return np.fromiter((found.setdefault(row, len(found)) for row in hashes), int, size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,31 +77,46 @@ class _Columns:
     """An array of numbers, a row for each instance, and what rounding may change them by."""
 
     array: np.ndarray
-    rounding: float
-    largest: float
-    """The largest number, in units of the rounding."""
+    share: float
+    """Of a number itself; 0 for whole numbers."""
+    floor: Float[np.ndarray, " d"]
+    """For numbers near 0, where larger ones in their column have left their rounding."""
 
     @classmethod
     def of(cls, array: np.ndarray) -> "_Columns":
-        kind = array.dtype
-        largest = float(max(np.max(array, initial=0), -np.min(array, initial=0)))
-        share = _ROUNDING.get(kind.str[1:], 1e-3)
-        # Whole numbers are equal or not.
-        rounding = share * largest if kind.kind == "f" and largest else 0.5
-        return cls(array, rounding, largest / rounding)
+        real = np.issubdtype(array.dtype, np.floating)
+        share = _ROUNDING.get(array.dtype.name, 1e-2) if real else 0.0
+        floor = np.zeros(array.shape[1])
+        rows = max(1, _NUMBERS // len(array))
+        for first in range(0, array.shape[1], rows if real else array.shape[1]):
+            if real:
+                some = np.abs(array[:, first : first + rows].astype(np.float64))
+                floor[first : first + rows] = share * np.median(some, axis=0)
+        return cls(array, share, floor)
 
-    def parts(self) -> Iterator[Float[np.ndarray, "row d"]]:
-        """In units of the rounding, some rows at a time."""
-        for some in _parts(self.array):
-            yield some / self.rounding
+    def along(
+        self, line: Float[np.ndarray, " d"]
+    ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
+        """Where rows are along a line, and how far from there what is equal to them may be."""
+        unit = np.array([max(1.0, float(np.max(np.abs(part)))) for part in _columns(self.array)])
+        line = line / unit
+        places = np.concatenate([part @ line for part in _parts(self.array)])
+        # Sums are rounded, too.
+        sizes = np.concatenate([np.abs(part) @ line for part in _parts(self.array)])
+        return places, (self.share + 1e-14) * sizes + float(self.floor @ line)
 
     def equal(self, one: Groups, other: Groups) -> Bool[np.ndarray, " pair"]:
         """Whether rows agree in every number."""
-        found = np.empty(one.size, bool)
-        for first in range(0, one.size, _PAIRS):
-            here = slice(first, first + _PAIRS)
-            apart = np.abs(self.array[one[here]] - self.array[other[here]].astype(np.float64))
-            found[here] = np.all(apart <= self.rounding, axis=1)
+        found, pairs = np.empty(one.size, bool), max(1, _NUMBERS // self.array.shape[1])
+        for first in range(0, one.size, pairs):
+            here = slice(first, first + pairs)
+            a, b = self.array[one[here]], self.array[other[here]]
+            if self.share:
+                a, b = a.astype(np.float64), b.astype(np.float64)
+                rounding = self.share * np.maximum(np.abs(a), np.abs(b)) + self.floor
+                found[here] = np.all(np.abs(a - b) <= rounding, axis=1)
+            else:
+                found[here] = np.all(a == b, axis=1)
         return found
 
 
@@ -101,6 +124,7 @@ def _flat(thetas: Theta) -> list[np.ndarray]:
     """The arrays of stacked instances, a row for each instance; those without numbers left out."""
     size = count(thetas)
     arrays = [np.asarray(leaf).reshape(size, -1) for leaf in jax.tree.leaves(thetas)]
+    arrays = [array.view(np.uint8) if array.dtype == bool else array for array in arrays]
     return [array for array in arrays if array.shape[1]]
 
 
@@ -109,6 +133,12 @@ def _parts(array: np.ndarray) -> Iterator[Float[np.ndarray, "row d"]]:
     rows = max(1, _NUMBERS // array.shape[1])
     for first in range(0, len(array), rows):
         yield array[first : first + rows].astype(np.float64)
+
+
+def _columns(array: np.ndarray) -> Iterator[Float[np.ndarray, " row"]]:
+    """One column at a time as float64."""
+    for column in array.T:
+        yield column.astype(np.float64)
 
 
 def _together(size: int, first: list[Groups], second: list[Groups]) -> Groups:
@@ -149,8 +179,9 @@ def drift(thetas: Theta, groups: Groups) -> float:
 
     It looks at every number of an instance (of many, at 16 random combinations of them): how far do
     the sums of its ranks stray from what they would be without a trend or a jump? The largest of
-    these is compared with that of 1999 shuffles. Groups are shuffled, not their rows, and a group
-    stands where its first row does. Where no number changes, nothing drifts.
+    these is compared with that of 1999 shuffles. Groups are shuffled, not their rows. A group
+    stands where one of its rows does, any of them: frequent ones begin earlier, whether or not
+    there is drift. Where no number changes, nothing drifts.
     """
     features = _features(thetas, groups)
     if not features.shape[1] or len(features) < 2:
@@ -163,25 +194,22 @@ def drift(thetas: Theta, groups: Groups) -> float:
     ranks -= ranks.mean(axis=0)
     ranks /= np.where(ranks.std(axis=0) > 0, ranks.std(axis=0), 1.0)
     ranks = _blocks(ranks)
-    seen, chance = _stray(ranks), np.random.default_rng(0)
+    seen, chance = _stray(ranks), _chance()
     shuffled = [_stray(ranks[chance.permutation(len(ranks))]) for _ in range(_SHUFFLES)]
     return (1 + int(np.sum(np.asarray(shuffled) >= seen))) / (1 + _SHUFFLES)
 
 
 def _features(thetas: Theta, groups: Groups) -> Float[np.ndarray, "group feature"]:
-    """Some numbers of every group, its rows' means, in the order in which groups begin."""
+    """Some numbers of every group, the means over its rows, in the groups' order."""
     arrays = _flat(thetas)
-    width = sum(array.shape[1] for array in arrays)
-    few, size, chance = width <= _FEATURES, count(thetas), np.random.default_rng(0)
+    width, size, chance = sum(array.shape[1] for array in arrays), count(thetas), _chance()
+    few = width <= _FEATURES
     found, lengths = np.zeros((size, 0 if few else _FEATURES - 1)), np.zeros(size)
     for array in arrays:
-        middle = array.mean(axis=0, dtype=np.float64)
-        spread = array.std(axis=0, dtype=np.float64)
-        changes = spread > 1e-12 * np.abs(middle)
-        scale = np.where(changes, 1 / np.where(changes, spread, 1.0), 0.0)
+        middle, scale = _standard(array)
         parts = ((part - middle) * scale for part in _parts(array))
         if few:
-            only = np.concatenate([part[:, changes] for part in parts])
+            only = np.concatenate([part[:, scale > 0] for part in parts])
             found = np.concatenate([found, only], axis=1)
             continue
         mixed = chance.normal(size=(array.shape[1], _FEATURES - 1))
@@ -190,11 +218,28 @@ def _features(thetas: Theta, groups: Groups) -> Float[np.ndarray, "group feature
         lengths += np.concatenate([square for _, square in seen])
     if not few:
         found = np.concatenate([found, np.sqrt(lengths)[:, None]], axis=1)
-    _, begins, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    sums = np.zeros((begins.size, found.shape[1]))
-    np.add.at(sums, inverse.reshape(-1), found)
+    anybody = chance.permutation(size)
+    _, places, inverse = np.unique(groups[anybody], return_index=True, return_inverse=True)
+    sums = np.zeros((places.size, found.shape[1]))
+    np.add.at(sums, inverse.reshape(-1), found[anybody])
     means = sums / np.bincount(inverse.reshape(-1))[:, None]
-    return means[np.argsort(begins)]
+    return means[np.argsort(anybody[places])]
+
+
+def _standard(array: np.ndarray) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """The mean of every column, and one over its spread; 0 where nothing changes."""
+    middle, scale = np.zeros(array.shape[1]), np.zeros(array.shape[1])
+    for number, column in enumerate(_columns(array)):
+        # Squares of very large and very small numbers are none.
+        size = float(np.max(np.abs(column))) or 1.0
+        mean, spread = float(np.mean(column / size)), float(np.std(column / size))
+        if spread > 1e-12:
+            middle[number], scale[number] = mean * size, 1 / spread / size
+    return middle, np.where(np.isfinite(scale), scale, 0.0)
+
+
+def _chance() -> np.random.Generator:
+    return np.random.default_rng(0)
 
 
 def _blocks(ranks: Float[np.ndarray, "group feature"]) -> Float[np.ndarray, "block feature"]:
@@ -214,6 +259,8 @@ class Recorded:
 
     instances: int
     groups: int
+    largest: int
+    """How many instances the largest group has."""
     named: bool
     """Whether the user has named groups."""
     rarity: float | None
@@ -241,12 +288,15 @@ class Recorded:
             first = f"{self.instances} recorded instances, of which no two are {together}"
         else:
             first = (
-                f"{self.instances} recorded instances in {self.groups} groups that are {together}; "
-                "a group is in one data set alone, with one instance of it that is drawn, and it "
-                "is groups that are taken for independent draws"
+                f"{self.instances} recorded instances in {self.groups} groups that are {together} "
+                f"(the largest has {self.largest}); a group is in one data set alone, with one "
+                "instance of it that is drawn: groups are taken for independent draws, and a new "
+                "instance for one of a new group"
             )
         if self.rarity is None:
             return f"{first}; their order was said to mean nothing, so it was not tested for drift"
+        if self.drifts:
+            return f"{first}; in their order they drift (p = {self.rarity:.2g})"
         return f"{first}; in their order they show no drift (p = {self.rarity:.2g})"
 
 
@@ -263,4 +313,5 @@ def look_at(thetas: Theta, named: Any, ordered: bool) -> tuple[Groups, Recorded]
     if named is not None:
         groups = joined_groups(groups, named_groups(named, size))
     rarity = drift(thetas, groups) if ordered else None
-    return groups, Recorded(size, int(groups.max()) + 1, named is not None, rarity)
+    sizes = np.bincount(groups)
+    return groups, Recorded(size, sizes.size, int(sizes.max()), named is not None, rarity)

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from surestep.base.errors import ConfigurationError, RunFolderError
-from surestep.problem import DataSet, Split, TrainSet
+from surestep.problem import DataSet, Split, StreamedTrainSet, TrainSet
+from surestep.problem.base import concatenated
+from surestep.problem.recorded import equal_rows
 from surestep.storage.records import from_plain, to_json
 from surestep.storage.run_folder import RunFolder, axes
 
@@ -77,6 +79,12 @@ def require_fresh(
             f"only {len(fresh)} of the {size} instances are different: repeating an instance "
             "tells nothing new, and would be counted as if it did"
         )
+    from_file = train.seed is None and not isinstance(train, StreamedTrainSet)
+    if from_file and (alike := size - (int(equal_rows(train.thetas).max()) + 1)):
+        raise ConfigurationError(
+            f"{alike} of the {size} instances are equal to others but for rounding: a file with "
+            "copies is no set of independent draws, so keep one of each"
+        )
     used: dict[str, DataSet] = {"prior": split.prior, "validation": split.validation}
     if deployed:
         # Which sample is deployed was chosen by the train set.
@@ -87,6 +95,11 @@ def require_fresh(
             raise ConfigurationError(
                 f"{known} of the {size} instances are in the run's {name} set: what a rule "
                 "was chosen by cannot certify it"
+            )
+        if from_file and (alike := _alike(data, train)):
+            raise ConfigurationError(
+                f"{alike} of the {size} instances are, but for rounding, in the run's {name} set: "
+                "what a rule was chosen by cannot certify it"
             )
     if deployed and train.seed is not None and train.seed == split.train.seed:
         raise ConfigurationError(
@@ -126,3 +139,11 @@ class _ChosenBy:
 
 def _numbers(hashes: Sequence[str]) -> np.ndarray:
     return np.array([int(text, 16) for text in hashes], np.uint64)
+
+
+def _alike(data: DataSet, train: TrainSet) -> int:
+    """How many instances of a file are equal, but for rounding, to one of a set of the run."""
+    if isinstance(data, StreamedTrainSet):
+        return 0  # to the bit alone: it is not in memory
+    labels = equal_rows(concatenated([data.thetas, train.thetas]))
+    return int(np.isin(labels[data.size :], labels[: data.size]).sum())

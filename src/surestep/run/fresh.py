@@ -21,7 +21,8 @@ from surestep.certify import (
     plan_certificate,
     plan_run,
 )
-from surestep.problem import PriorSet, Split, TrainSet, working_precision
+from surestep.problem import PriorSet, Split, StreamedTrainSet, TrainSet, working_precision
+from surestep.problem.recorded import look_at
 from surestep.rollout.tiles import Crew
 from surestep.rules.base import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.run.charges import (
@@ -77,12 +78,15 @@ def certify_again(
         prior = prior.only(deployed_sample(folder))
     require_fresh(split, train, deployed, recorded_hashes(folder))
     fresh = train.hashes
+    about_file = _about_file(experiment, train)
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
 
     def planned(before: list[Charge]) -> Plan:
         spent = spent_on(fresh, before, train.seed)
-        return plan_run(settings, task, experiment, prior, split.prior, train.size, spent)
+        return plan_run(
+            settings, task, experiment, prior, split.prior, train.size, spent, about_file
+        )
 
     plan, name = planned(charges), str(len(charges))
     for begun in _unfinished(folder, charges, fresh, epsilon):
@@ -109,6 +113,17 @@ def certify_again(
     results.save("certify", found)
     Kept(place / "certificate.json").write(to_json(document))
     return document, place
+
+
+def _about_file(experiment: Experiment, train: TrainSet) -> str | None:
+    """What was found about instances from a file; None where they are drawn."""
+    if train.seed is not None:
+        return None
+    if isinstance(train, StreamedTrainSet):
+        return f"{train.size} instances from files, of which no two are equal to the bit"
+    found = look_at(train.thetas, None, True)[1]
+    pool = f"; {experiment.pool}" if experiment.pool else ""
+    return f"from a file, {found}{pool}"
 
 
 def deployed_sample(folder: RunFolder) -> int:

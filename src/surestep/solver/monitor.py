@@ -24,6 +24,8 @@ from surestep.storage.records import from_plain, to_json
 # large shifts soon. The wealth is the average over all of them.
 _BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
+_AT_ONCE = 100_000  # outcomes; more would take much memory
+
 
 def _log_rest(time: Any) -> np.ndarray:
     """The logarithm of the wealth that is not bet yet before the outcome of this number."""
@@ -102,6 +104,11 @@ class Monitor:
             raise ConfigurationError("outcomes must be numbers from 0 to 1")
         if values.size == 0:
             return self
+        if values.size > _AT_ONCE:
+            found = self
+            for first in range(0, values.size, _AT_ONCE):
+                found = found.fed(values[first : first + _AT_ONCE])
+            return found
         bets = np.array(_BETS)[:, None] / self.failure
         won = np.cumsum(np.log1p(bets * (values - self.failure)), axis=1)
         times = self.seen + 1 + np.arange(values.size)

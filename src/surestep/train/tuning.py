@@ -106,6 +106,11 @@ def tuned(
             *(where, grid[0], grid[-1]),
         )
     best = int(np.argmin(losses))
+    if np.isfinite(losses[best]) and best in (0, len(grid) - 1):
+        raise ConfigurationError(
+            f"the best value after {horizon} iterations is {grid[best]:g}, an end of the range of "
+            f"{where}, which was continued {_CONTINUED} times: is there a best one at all?"
+        )
     if not np.isfinite(losses[best]):
         raise ConfigurationError(
             f"every value from {where}.lowest ({grid[0]:g}) to {where}.highest ({grid[-1]:g}) "
