@@ -26,7 +26,7 @@ _NUMBERS = 2_000_000  # how many are looked at a time
 DRIFT = 0.001
 """Recorded instances whose order is rarer than this among shuffled ones are said to drift."""
 
-Groups = Int[np.ndarray, " instance"]
+Groups = Int[np.ndarray, " _instance"]
 
 
 def equal_rows(thetas: Theta) -> Groups:

@@ -27,12 +27,12 @@ _BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _AT_ONCE = 100_000  # outcomes; more would take much memory
 
 
-def _log_rest(time: Any) -> np.ndarray:
+def _log_rest(time: Any) -> Any:
     """The logarithm of the wealth that is not bet yet before the outcome of this number."""
     return -np.log(np.log2(np.asarray(time, np.float64) + 2))
 
 
-def _log_new(time: Any) -> np.ndarray:
+def _log_new(time: Any) -> Any:
     """The logarithm of what each bet gets before the outcome of this number, from the rest."""
     now, next_ = _log_rest(time), _log_rest(np.asarray(time) + 1)
     return now + np.log(-np.expm1(next_ - now)) - np.log(len(_BETS))
