@@ -86,20 +86,17 @@ class _Columns:
     def of(cls, array: np.ndarray) -> "_Columns":
         real = np.issubdtype(array.dtype, np.floating)
         share = _ROUNDING.get(array.dtype.name, 1e-2) if real else 0.0
-        floor = np.zeros(array.shape[1])
-        rows = max(1, _NUMBERS // len(array))
-        for first in range(0, array.shape[1], rows if real else array.shape[1]):
-            if real:
-                some = np.abs(array[:, first : first + rows].astype(np.float64))
-                floor[first : first + rows] = share * np.median(some, axis=0)
-        return cls(array, share, floor)
+        if not real:
+            return cls(array, share, np.zeros(array.shape[1]))
+        middles = [np.median(np.abs(some), axis=0) for some in _columns(array)]
+        return cls(array, share, share * np.concatenate(middles))
 
     def along(
         self, line: Float[np.ndarray, " d"]
     ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
         """Where rows are along a line, and how far from there what is equal to them may be."""
-        unit = np.array([max(1.0, float(np.max(np.abs(part)))) for part in _columns(self.array)])
-        line = line / unit
+        largest = np.concatenate([np.max(np.abs(some), axis=0) for some in _columns(self.array)])
+        line = line / np.maximum(1.0, largest)
         places = np.concatenate([part @ line for part in _parts(self.array)])
         # Sums are rounded, too.
         sizes = np.concatenate([np.abs(part) @ line for part in _parts(self.array)])
@@ -135,10 +132,11 @@ def _parts(array: np.ndarray) -> Iterator[Float[np.ndarray, "row d"]]:
         yield array[first : first + rows].astype(np.float64)
 
 
-def _columns(array: np.ndarray) -> Iterator[Float[np.ndarray, " row"]]:
-    """One column at a time as float64."""
-    for column in array.T:
-        yield column.astype(np.float64)
+def _columns(array: np.ndarray) -> Iterator[Float[np.ndarray, "row d"]]:
+    """Some columns at a time as float64."""
+    number = max(1, _NUMBERS // len(array))
+    for first in range(0, array.shape[1], number):
+        yield array[:, first : first + number].astype(np.float64)
 
 
 def _together(size: int, first: list[Groups], second: list[Groups]) -> Groups:
@@ -228,14 +226,16 @@ def _features(thetas: Theta, groups: Groups) -> Float[np.ndarray, "group feature
 
 def _standard(array: np.ndarray) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
     """The mean of every column, and one over its spread; 0 where nothing changes."""
-    middle, scale = np.zeros(array.shape[1]), np.zeros(array.shape[1])
-    for number, column in enumerate(_columns(array)):
+    middle, scale = [], []
+    for some in _columns(array):
         # Squares of very large and very small numbers are none.
-        size = float(np.max(np.abs(column))) or 1.0
-        mean, spread = float(np.mean(column / size)), float(np.std(column / size))
-        if spread > 1e-12:
-            middle[number], scale[number] = mean * size, 1 / spread / size
-    return middle, np.where(np.isfinite(scale), scale, 0.0)
+        size = np.max(np.abs(some), axis=0)
+        size = np.where(size > np.finfo(np.float64).tiny, size, 1.0)
+        spread = np.std(some / size, axis=0)
+        changes = spread > 1e-12
+        middle.append(np.mean(some / size, axis=0) * size)
+        scale.append(np.where(changes, 1 / np.where(changes, spread, 1.0), 0.0) / size)
+    return np.concatenate(middle), np.concatenate(scale)
 
 
 def _chance() -> np.random.Generator:
