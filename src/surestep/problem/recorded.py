@@ -37,7 +37,7 @@ def equal_rows(thetas: Theta) -> Groups:
     """
     size = count(thetas)
     columns = [_Columns.of(array) for array in _flat(thetas)]
-    places, reach, chance = np.zeros(size), np.zeros(size), np.random.default_rng(0)
+    places, reach, chance = np.zeros(size), np.zeros(size), _chance()
     for one in columns:
         near, far = one.along(chance.uniform(0.5, 1.0, one.array.shape[1]))
         places, reach = places + near, reach + far
