@@ -11,6 +11,10 @@ from surestep.problem import SplitSizes
 LONG = 240.0
 """Seconds of a budget that leaves time for more than what is needed."""
 
+PILOT = 60
+"""On how many prior instances a certificate is planned, in runs of `fit`."""
+
+_CLOSE = 0.25  # of what is left: what minima of the instances of a certificate may take
 _REPORT = 4.0  # seconds that report and files take
 _OURS, _THEIRS, _COMPARED = 10, 3, 2  # programs of the rule, of an opponent, of one in certificates
 _WATCHED = 2  # what a look at every loss multiplies a solve by
@@ -35,6 +39,8 @@ class Means:
     """Seconds that a program takes to compile."""
     drawing: float = 0.0
     """Seconds that an instance takes to draw."""
+    minimum: float = 0.0
+    """Seconds that the minimum of an instance takes, in a batch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +55,9 @@ class Afforded:
     compared: bool
     """Whether the certificate speaks of one of them."""
     minima: float
-    """Seconds for the minima of test instances."""
+    """Which share of their time minima of test instances can be given, 1 at most."""
+    closeness: bool
+    """Whether the certificate says how close to the minima solves come."""
     left_out: tuple[str, ...]
     """What was left out, in words."""
 
@@ -69,8 +77,12 @@ def afford(means: Means, sizes: SplitSizes, opponents: int, samples: int) -> Aff
         train=fitting(sizes.train, _TRAIN, watched, _FEWEST),
         test=fitting(sizes.test, _TEST, shown),
     )
-    minima = _MINIMA * room
-    left -= watched * (fewer.prior + fewer.validation + fewer.train) + minima
+    wanted = means.minimum * fewer.test
+    minima = min(wanted, _MINIMA * room)
+    close = means.minimum * (PILOT + fewer.train)
+    closeness = minima == wanted and close <= _CLOSE * room
+    left -= watched * (fewer.prior + fewer.validation + fewer.train + PILOT) + minima
+    left -= closeness * close
     left -= shown * fewer.test
     solving = _SLOWER * _SHOWN * means.solve * fewer.test
     each = _THEIRS * means.compiling + solving
@@ -85,6 +97,7 @@ def afford(means: Means, sizes: SplitSizes, opponents: int, samples: int) -> Aff
         (drawn_samples < samples, "further samples of the posterior"),
         (number < opponents, f"{opponents - number} of {opponents} opponents"),
         (opponents > 0 and not certified, "the comparison with an opponent in the certificate"),
+        (not closeness, "how close to the minima solves come, in the certificate"),
         *(
             (now < before, f"{before - now} of {before} {name} instances")
             for name, now, before in zip(
@@ -96,4 +109,5 @@ def afford(means: Means, sizes: SplitSizes, opponents: int, samples: int) -> Aff
         ),
     ]
     words = tuple(sentence for true, sentence in said if true)
-    return Afforded(fewer, drawn_samples, number, certified, minima, words)
+    share = minima / wanted if wanted else 1.0
+    return Afforded(fewer, drawn_samples, number, certified, share, closeness, words)

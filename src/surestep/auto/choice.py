@@ -14,10 +14,12 @@ from surestep.auto.arena import HELD, Arena, Entry, Use
 from surestep.auto.candidates import Candidate
 from surestep.auto.outsiders import outsiders
 from surestep.auto.race import Race, Racer, hold_race
-from surestep.auto.survey import Survey, solve_minima, survey, surveyed_instances
+from surestep.auto.survey import Survey, survey, surveyed_instances
+from surestep.auto.trusted import solve_all, trusted_solver
 from surestep.base.clock import Stopwatch
 from surestep.base.progress import Reporter
 from surestep.problem import (
+    CompositeProblem,
     PriorSet,
     Problem,
     StockedProblem,
@@ -43,6 +45,7 @@ from surestep.train import Accuracies, Experiment
 
 SURVEYED = 256
 """At most so many instances of the prior set are surveyed."""
+_TRUSTED = {LBFGS: "L-BFGS", FistaWithRestart: "FISTA with restart"}
 _SURE = 0.97  # the share of instances that should pass the check
 _OPPONENTS = 2  # classical methods that the evaluation shows
 _TRIAL, _USUAL, _FEWEST = 0.1, 1000, 4  # of the time: so many iterations of so many instances
@@ -64,8 +67,8 @@ class Choice:
     """The race: the winner, then the others, the fastest first."""
     horizon: int
     smoothness: float
-    allowed: float
-    """The seconds that minima of other instances may take together."""
+    reference: int
+    """How many iterations the trusted solver makes at most, for minima of other instances."""
     seconds: float
     """What survey and race took."""
     solve: float = dataclasses.field(default=0.0, compare=False)
@@ -129,7 +132,7 @@ def choose(
         race.entries,
         rule.at,
         found.smoothness,
-        found.allowed,
+        trusted_solver(found.composite, found.smoothness)[1],
         round(found.seconds + watch.seconds, 3),
         _solve_seconds(arena, race.winner, rule.at),
         race.compiling,
@@ -239,13 +242,12 @@ def _at_check(checked: Checked, problem: Problem, thetas: Theta) -> Ended:
     return jax.vmap(lambda theta: unwatched(prepared, problem, theta, prepared.at))(thetas)
 
 
-def experiment_for(
-    problem: Problem, choice: Choice, found: Survey | None, accuracies: tuple[float, ...]
-) -> Experiment:
+def experiment_for(problem: Problem, choice: Choice, accuracies: tuple[float, ...]) -> Experiment:
     """The experiment of a problem with the rule that was chosen for it."""
+    solver = trusted_solver(isinstance(problem, CompositeProblem), choice.smoothness)[0]
 
     def minima(thetas: Theta) -> np.ndarray:
-        return solve_minima(problem, choice.smoothness, choice.allowed, found, thetas)
+        return solve_all(problem, choice.smoothness, thetas, choice.reference)
 
     def create_rule(key: Array) -> Rule:
         del key  # it begins as what the race has found, whatever the seed
@@ -256,7 +258,11 @@ def experiment_for(
         create_rule=create_rule,
         teacher=None,
         baselines=choice.baselines,
-        accuracies=Accuracies(accuracies, minima, above="the least loss found by a long run"),
+        accuracies=Accuracies(
+            accuracies,
+            minima,
+            f"the least loss that {_TRUSTED[type(solver)]} finds in {choice.reference} iterations",
+        ),
         minima=minima,
         external=outsiders(problem),
         race=choice.noted,

@@ -27,7 +27,7 @@ class _Facts:
     entries: tuple[Entry, ...]
     horizon: int
     smoothness: float
-    allowed: float
+    reference: int
     seconds: float
     rules: list[Any]
     """The chosen rule, then the opponents."""
@@ -47,7 +47,7 @@ def write_choice(path: Path, choice: Choice) -> None:
         choice.entries,
         choice.horizon,
         choice.smoothness,
-        choice.allowed,
+        choice.reference,
         choice.seconds,
         rules,
         list(choice.baselines),
@@ -93,7 +93,7 @@ def read_choice(path: Path, problem: Problem) -> Choice:
         facts.entries,
         facts.horizon,
         facts.smoothness,
-        facts.allowed,
+        facts.reference,
         facts.seconds,
     )
 

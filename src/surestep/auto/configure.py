@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from surestep.auto.affordable import LONG, Means, afford
+from surestep.auto.affordable import LONG, PILOT, Means, afford
 from surestep.auto.arena import HELD, Use
 from surestep.auto.choice import Choice, learns, survey_of
 from surestep.auto.doctor import examine
@@ -39,6 +39,8 @@ SIZES = SplitSizes(prior=200, validation=200, train=250, test=100)
 _BLOCK = 50  # instances of a batch; sizes are multiples of it, so that nothing compiles twice
 
 _SHARE, _SHORTEST = 0.15, 3.0  # of the budget, and seconds: what the survey's solver may take
+
+_LEAST_REFERENCE = 50  # iterations that the trusted solver makes, however little time there is
 
 _SAMPLES = 10  # of the posterior, where there is time
 
@@ -150,7 +152,7 @@ def configure(
     Also the choice, with fewer opponents and less time for minima if there is not enough.
     """
     budget = settings.budget
-    means = Means(budget, left, choice.solve, choice.compiling, found.drawing)
+    means = Means(budget, left, choice.solve, choice.compiling, found.drawing, found.each)
     # What cannot be learned has one sample, whatever the time.
     samples = _SAMPLES if learns(problem, choice) else 1
     afforded = afford(means, sizes_for(problem), len(choice.baselines), samples)
@@ -169,12 +171,18 @@ def configure(
         sizes=sizes,
         constraint=_constraint(sizes.validation),
         sample=dataclasses.replace(usual.sample, samples=afforded.samples),
-        certify=dataclasses.replace(usual.certify, compared=afforded.compared),
+        certify=dataclasses.replace(
+            usual.certify,
+            compared=afforded.compared,
+            closeness=afforded.closeness,
+            shares=tuple(sorted({1e-2, 1e-4, settings.accuracy}, reverse=True)),
+            pilot=PILOT,
+        ),
         evaluate=dataclasses.replace(usual.evaluate, timed=min(usual.evaluate.timed, sizes.test)),
     )
     opponents = dict(tuple(choice.baselines.items())[: afforded.opponents])
-    allowed = min(choice.allowed, afforded.minima)
-    return config, dataclasses.replace(choice, baselines=opponents, allowed=allowed)
+    reference = max(_LEAST_REFERENCE, int(choice.reference * afforded.minima))
+    return config, dataclasses.replace(choice, baselines=opponents, reference=reference)
 
 
 def _constraint(validation: int) -> Constraint:

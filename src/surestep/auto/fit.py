@@ -183,7 +183,7 @@ def _planned(
     else:
         found, choice = None, read_choice(folder.path / CHOICE, problem)
     config = dataclasses.replace(config, **changes)
-    experiment = experiment_for(problem, choice, found, config.problem.accuracies)
+    experiment = experiment_for(problem, choice, config.problem.accuracies)
     return FitPlan(config, experiment, choice, found)
 
 

@@ -65,7 +65,7 @@ def build(config: Config, named: str, folder: Path | None) -> Experiment:
             "which rule was chosen for a problem of your own is kept in its run's folder: name one"
         )
     choice = read_choice(folder / CHOICE, problem)
-    return experiment_for(problem, choice, None, config.problem.accuracies)
+    return experiment_for(problem, choice, config.problem.accuracies)
 
 
 def no_code(config: Config, instead: str) -> ConfigurationError:

@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from surestep.auto.predictor import fit_predictor
-from surestep.auto.trusted import side_by_side, solve_all, solve_some
+from surestep.auto.trusted import side_by_side, solve_some
 from surestep.base.clock import Stopwatch
 from surestep.base.errors import ProblemError
 from surestep.base.progress import Reporter
@@ -29,7 +29,6 @@ from surestep.problem import (
     Theta,
     at_start,
     count,
-    fingerprint,
     instance,
     working_precision,
 )
@@ -87,6 +86,8 @@ class Survey:
     """How many seconds the solver was allowed."""
     pace: float = 0.0
     """Seconds of the solver's iteration on one instance, in a batch."""
+    each: float = 0.0
+    """Seconds that the solver took for an instance, in a batch."""
     drawing: float = 0.0
     """Seconds that drawing an instance takes."""
     data: PriorSet | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -96,24 +97,6 @@ class Survey:
     def gap(self) -> float:
         """How much there is to gain on a typical instance."""
         return float(np.median(self.starts - self.minima))
-
-
-def solve_minima(
-    problem: Problem, smoothness: float, allowed: float, found: Survey | None, thetas: Theta
-) -> np.ndarray:
-    """The losses that the trusted solver ends with; those of a survey are known already.
-
-    It takes no longer than it is allowed to, whatever the number of instances.
-    """
-    known, size = 0 if found is None else len(found.minima), count(thetas)
-    others, minima = thetas, np.zeros(0)
-    if found is not None and known <= size:
-        first = instance(thetas, slice(known))
-        if fingerprint(first) == found.sha256:
-            others, minima = instance(thetas, slice(known, None)), found.minima
-    if count(others):
-        minima = np.concatenate([minima, solve_all(problem, smoothness, others, allowed)])
-    return minima
 
 
 def survey(
@@ -185,7 +168,7 @@ def survey(
             points.shape[1], composite, max(smoothness, 1.05 * steepest), starts, minima,
             np.asarray(_slopes(problem, data.thetas), np.float64), root, shape, bias, weights,
             exponents, unit, data.sha256, fitted, time.monotonic() - began, seconds, solved.pace,
-            0.0, data,
+            solved.each, 0.0, data,
         )  # fmt: skip
 
 

@@ -49,6 +49,8 @@ class Solved:
     """The losses that it began with."""
     pace: float
     """Seconds of an iteration on one instance, in a batch."""
+    each: float
+    """Seconds that the solver took for an instance, in a batch, until nothing was gained."""
 
 
 def trusted_solver(composite: bool, smoothness: float) -> tuple[Rule, int]:
@@ -98,19 +100,19 @@ def solve_some(
 
 
 def solve_all(
-    problem: Problem, smoothness: float, thetas: Theta, seconds: float, batch: int = 0
+    problem: Problem, smoothness: float, thetas: Theta, most: int, batch: int = 0
 ) -> Float[np.ndarray, " instance"]:
-    """The losses that the solver ends with, if every instance is given the same share of a time.
+    """The losses that the solver has once it gains nothing, after so many iterations at most.
 
+    Each is a function of the instance alone: neither a clock nor the others of a batch decide.
     `batch` instances are solved side by side; 0: as many as usual.
     """
     with working_precision(problem), Silence().stage("minima", 1, "instances") as bar:
         batch = batch or side_by_side(point_size(problem), _BATCH)
         solver = _Solver(problem, smoothness, thetas, batch, bar)
-        deadline = time.monotonic() + seconds
+        solver.most = min(solver.most, most)
         for number in range(solver.batches):
-            now = time.monotonic()
-            solver.solve(number, now + (deadline - now) / (solver.batches - number))
+            solver.solve(number, math.inf)
         return solver.found().losses
 
 
@@ -125,6 +127,7 @@ class _Solver:
         self.problem, self.thetas, self.batch, self.bar = problem, thetas, batch, bar
         self.ended: list[tuple[np.ndarray, ...]] = []
         self.pace = math.inf  # seconds of an iteration
+        self.seconds = 0.0  # of all that was solved
 
     @property
     def batches(self) -> int:
@@ -135,7 +138,8 @@ class _Solver:
         points, losses, starts = (
             np.concatenate(part)[:size] for part in zip(*self.ended, strict=True)
         )
-        return Solved(points, losses, starts, self.pace / self.batch)
+        each = self.seconds / (self.batch * len(self.ended))
+        return Solved(points, losses, starts, self.pace / self.batch, each)
 
     def settle(self, longest: float) -> None:
         """Take fewer instances side by side if an iteration would take too long, and compile."""
@@ -158,12 +162,15 @@ class _Solver:
         thetas = self._instances(number)
         underway = self._begin(thetas)
         starts = before = np.asarray(underway.progress.value, np.float64)
+        losses, left_over, entered = starts, np.ones(len(starts), bool), time.monotonic()
         made = looked = 0
         while made < self.most:
             left = min(_PIECE, deadline - time.monotonic())
             if made and left <= 0:
                 break
-            piece = int(np.clip(left / self.pace, 1, min(self.most, looked + _LOOK) - made))
+            most = min(self.most, looked + _LOOK) - made
+            # Before anything was timed one iteration shows how long they take.
+            piece = int(np.clip(left / self.pace, 1, most))
             began = time.monotonic()
             underway = self._continue(thetas, underway, piece)
             made += piece
@@ -172,10 +179,15 @@ class _Solver:
             if made == looked + _LOOK:
                 looked, last = made, before
                 before = np.asarray(underway.progress.value, np.float64)
-                if not np.any(last - before > 1e-13 * np.abs(last)):
+                # Who has gained nothing once is done, whatever the others of the batch do.
+                losses = np.where(left_over, before, losses)
+                left_over = left_over & (last - before > 1e-13 * np.abs(last))
+                if not left_over.any():
                     break
         progress = underway.progress
-        ended = (progress.state.x, progress.value, starts)
+        losses = np.where(left_over, np.asarray(progress.value, np.float64), losses)
+        self.seconds += time.monotonic() - entered
+        ended = (progress.state.x, losses, starts)
         self.ended.append(tuple(np.asarray(one, np.float64) for one in ended))
         self.bar.advance(min(self.batch, count(self.thetas) - number * self.batch))
 

@@ -5,8 +5,16 @@ What other rooms use is listed here.
 
 from surestep.certify.certificate import Certificate, Statement, percent, rounded_down, rounded_up
 from surestep.certify.gather import certify, race_length
+from surestep.certify.pilot import Pilot, pilot_on
 from surestep.certify.plan import Plan
-from surestep.certify.planning import CertifySettings, choose_opponents, plan_certificate, plan_run
+from surestep.certify.planning import (
+    CertifySettings,
+    pilot_run,
+    plan_certificate,
+    plan_run,
+    possible_opponents,
+    references_for,
+)
 from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.statements import issue, make_certificate
 
@@ -14,17 +22,21 @@ __all__ = [
     "Certificate",
     "Certified",
     "CertifySettings",
+    "Pilot",
     "Plan",
     "Statement",
     "certify",
-    "choose_opponents",
     "find_posterior",
     "issue",
     "make_certificate",
     "percent",
+    "pilot_on",
+    "pilot_run",
     "plan_certificate",
     "plan_run",
+    "possible_opponents",
     "race_length",
+    "references_for",
     "rounded_down",
     "rounded_up",
 ]

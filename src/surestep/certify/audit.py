@@ -7,6 +7,7 @@ statements is run on each, and the share of false statements is compared with th
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -22,20 +23,22 @@ from surestep.certify.claims import (
     Asserted,
     Better,
     ClippedLoss,
-    Faster,
     GoalMissed,
     LossLevels,
     LossWhereReached,
+    Saving,
     ShareOfGoal,
     Sooner,
     Truth,
     UserStatistic,
+    Within,
 )
 from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
 from surestep.certify.planning import QUANTILES
 from surestep.certify.posterior import find_posterior
 from surestep.certify.statements import rigorous_statements
+from surestep.certify.targets import Target
 from surestep.problem import reached
 from surestep.train import Sampled
 
@@ -52,8 +55,8 @@ class AuditFamily:
     """One entry for every kind, in the place of instances."""
     log_prior: Float[np.ndarray, " sample"]
     tolerances: tuple[float, ...]
-    target: float | None
-    """The loss whose first hit is compared with the opponent's; none: every instance's goal."""
+    targets: tuple[Target, ...]
+    """Of which the last is compared with the opponent."""
     constant: float
     """Where losses are clipped; if they may be negative: how far above the opponent's they may be.
     """
@@ -80,38 +83,54 @@ class AuditFamily:
             opponents=("other",),
             statistics=("own",),
             pool="",
+            targets=self.targets,
+            above="the reference",
+            bounded=self.nonnegative,
             claims=claims,
         )
 
     def _claims(self) -> tuple[AnyClaim, ...]:
-        assert self.target is not None
+        last = len(self.targets) - 1
         return (
+            self._within(),
             GoalMissed("missing the goal"),
             ShareOfGoal("share of the goal"),
             ShareOfGoal("share of the goal, kl", form="pac-bayes-kl"),
             ClippedLoss("loss, clipped", self.constant),
             self._levels(),
+            self._levels("left"),
             LossWhereReached("sublevel", self.second_moment),
-            Faster("faster", "other", self.target),
-            Advantage("advantage", "other"),
+            Sooner("sooner", "other", last),
+            Saving("saving", "other", last),
+            Advantage("advantage", "other", 1e-3),
             UserStatistic("the user's own", "own"),
         )
 
     def _claims_without_bound(self) -> tuple[AnyClaim, ...]:
+        last = len(self.targets) - 1
         return (
+            self._within(),
             GoalMissed("missing the goal"),
             self._levels(),
-            Sooner("sooner", "other"),
+            self._levels("left"),
+            ClippedLoss("loss, clipped", 1.0),
+            Sooner("sooner", "other", last),
+            Saving("saving", "other", last),
             Better("better", "other", self.constant),
             UserStatistic("the user's own", "own"),
         )
 
-    def _levels(self) -> LossLevels:
+    def _within(self) -> Within:
+        every = tuple(range(len(self.targets)))
+        return Within("iterations until", every, QUANTILES, every[-1], QUANTILES[0])
+
+    def _levels(self, counted: Literal["above", "left"] = "above") -> LossLevels:
         return LossLevels(
-            "losses over iterations",
+            "losses over iterations" if counted == "above" else "share left",
             iterations=ITERATIONS[1:],
-            tolerances=self.tolerances,
+            tolerances=self.tolerances if counted == "above" else (),
             quantiles=QUANTILES,
+            counted=counted,
         )
 
     @property
@@ -132,34 +151,48 @@ def _family(
     losses: np.ndarray,
     thresholds: np.ndarray,
     opponent: np.ndarray,
-    target: float | None,
+    targets: tuple[Target, ...],
     constant: float,
+    references: np.ndarray | None = None,
     nonnegative: bool = True,
 ) -> AuditFamily:
-    """Fill in first hits (one gradient an iteration) from losses at all iterations."""
+    """Fill in when targets are reached (one gradient an iteration) from losses at all iterations.
 
-    def hits(paths: np.ndarray) -> np.ndarray:
-        below = paths <= (thresholds[:, None] if target is None else target)
-        first = np.argmax(below, axis=-1).astype(float)
-        return np.where(below.any(axis=-1), first, np.inf)[..., None]
+    Losses on all kinds, of all samples; references are 0 where there are none.
+    """
+    references = np.zeros(len(thresholds)) if references is None else references
+    starts = losses[0, :, 0]
+    levels = np.stack([t.levels(references, starts, thresholds) for t in targets], axis=1)
+
+    def reach(paths: np.ndarray) -> np.ndarray:
+        below = paths[..., None, :] <= levels[:, :, None]
+        first = np.where(below.any(axis=-1), below.argmax(axis=-1), np.inf)
+        # The iteration after the last one that is above.
+        above = np.flip(~below, axis=-1)
+        last = below.shape[-1] - above.argmax(axis=-1)
+        settled = np.where(above.any(axis=-1), last, 0)
+        settled = np.where(settled < below.shape[-1], settled, np.inf)
+        return np.concatenate([settled, settled, first], axis=-1)
 
     table = Evidence(
         losses=losses[:, :, list(ITERATIONS)],
         thresholds=thresholds,
-        hits=hits(losses),
+        references=references,
+        reach=reach(losses),
         opponent_losses=opponent[None, :, ITERATIONS[-1]],
-        opponent_hits=hits(opponent)[None],
+        opponent_reach=reach(opponent)[None],
         # A user's statistic: the last loss, cut off and scaled.
         statistics=np.clip(losses[:, :, -1:], 0.0, 0.3) / 0.3,
     )
-    spread = np.quantile(losses[:, :, 1:], [0.1, 0.4, 0.7, 0.95], method="nearest")
+    ends = np.maximum(losses[:, :, 1:] - references[:, None], 0.0)
+    spread = np.quantile(ends, [0.1, 0.4, 0.7, 0.95], method="nearest")
     return AuditFamily(
         name=name,
         chances=chances / chances.sum(),
         table=table,
         log_prior=normalised(np.linspace(0.0, -1.0, len(losses))),
         tolerances=tuple(sorted({float(v) for v in spread if np.isfinite(v)}, reverse=True)),
-        target=target,
+        targets=targets,
         constant=constant,
         nonnegative=nonnegative,
     )
@@ -176,7 +209,8 @@ def scalar_quadratics() -> AuditFamily:
 
     losses = np.stack([paths(step) for step in steps])
     thresholds = 0.2 * (0.5 * theta) ** 0.5
-    return _family("scalar quadratics", np.ones(400), losses, thresholds, paths(0.25), 0.05, 0.5)
+    return _family("scalar quadratics", np.ones(400), losses, thresholds, paths(0.25),
+                   (Target("start", 0.3), Target("loss", 0.05)), 0.5)  # fmt: skip
 
 
 def bernoulli_failures(samples: int = 40, chance: float = 0.1) -> AuditFamily:
@@ -189,7 +223,13 @@ def bernoulli_failures(samples: int = 40, chance: float = 0.1) -> AuditFamily:
     losses = np.where(failed[:, :, None], bad, good)
     opponent = np.broadcast_to(0.6**k, (kinds, k.size))
     return _family(
-        "Bernoulli failures", np.ones(kinds), losses, np.full(kinds, 0.1), opponent, 0.2, 1.0
+        "Bernoulli failures",
+        np.ones(kinds),
+        losses,
+        np.full(kinds, 0.1),
+        opponent,
+        (Target("start", 0.4), Target("loss", 0.2)),
+        1.0,
     )
 
 
@@ -205,11 +245,16 @@ def heavy_tails(samples: int = 8) -> AuditFamily:
         0.01 * scale[:, :, None] * (1 + 1 / (1 + k)) * np.linspace(1, 2, samples)[:, None, None]
     )
     opponent = 0.03 * np.outer(random.permutation(scale[0]), 1 + 1 / (1 + k))
-    return _family("heavy tails", np.ones(kinds), losses, np.full(kinds, 0.5), opponent, 0.02, 1.0)
+    # Half of what the best sample reaches at last is a reference like any other.
+    references = 0.5 * losses.min(axis=(0, 2))
+    return _family(
+        "heavy tails", np.ones(kinds), losses, np.full(kinds, 0.5), opponent,
+        (Target("reference", 2.5), Target("loss", 0.05)), 1.0, references,
+    )  # fmt: skip
 
 
 def negative_minima() -> AuditFamily:
-    """Gradient descent on `theta x^2 / 2 - b x` from 1: minima of `-b^2 / (2 theta)`, unknown."""
+    """Gradient descent on `theta x^2 / 2 - b x` from 1: minima of `-b^2 / (2 theta)`."""
     theta, b = (one.ravel() for one in np.meshgrid(np.linspace(0.5, 4, 40), np.linspace(-3, 3, 20)))
     k = np.arange(ITERATIONS[-1] + 1)
 
@@ -221,8 +266,9 @@ def negative_minima() -> AuditFamily:
     losses = np.stack([paths(step) for step in (0.3, 0.45, 0.52)])
     thresholds = losses[0, :, 0] - 0.13 * (theta - b) ** 2
     return _family(
-        "negative minima", np.ones(theta.size), losses, thresholds, paths(0.35), None, 1e-3, False
-    )
+        "negative minima", np.ones(theta.size), losses, thresholds, paths(0.35),
+        (Target("start", 0.05), Target("goal")), 1e-3, -0.5 * b**2 / theta, False,
+    )  # fmt: skip
 
 
 FAMILIES: Mapping[str, Callable[[], AuditFamily]] = {

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.problem import fingerprint
+from surestep.rollout.observe import REACHED
 from surestep.storage.run_folder import axes
 
 
@@ -18,16 +19,18 @@ class Evidence:
     )
     thresholds: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
     """The goal on every instance."""
-    hits: Float[np.ndarray, "sample instance tolerance"] = dataclasses.field(
-        metadata=axes("sample", "instance", "tolerance")
+    references: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
+    """The loss that every instance's closeness is counted from, its minimum if that is known."""
+    reach: Float[np.ndarray, "sample instance entry"] = dataclasses.field(
+        metadata=axes("sample", "instance", "entry")
     )
-    """Gradient evaluations until a loss was first reached; infinity if it never was."""
+    """When targets were reached; infinity if they were not. See `reached_in`."""
     opponent_losses: Float[np.ndarray, "opponent instance"] = dataclasses.field(
         metadata=axes("opponent", "instance")
     )
     """Losses after the horizon's iterations."""
-    opponent_hits: Float[np.ndarray, "opponent instance tolerance"] = dataclasses.field(
-        metadata=axes("opponent", "instance", "tolerance")
+    opponent_reach: Float[np.ndarray, "opponent instance entry"] = dataclasses.field(
+        metadata=axes("opponent", "instance", "entry")
     )
     statistics: Float[np.ndarray, "sample instance statistic"] = dataclasses.field(
         metadata=axes("sample", "instance", "statistic")
@@ -39,17 +42,42 @@ class Evidence:
         return self.losses[:, :, -1]
 
     @property
+    def starts(self) -> Float[np.ndarray, " instance"]:
+        """The losses that every rollout starts from."""
+        return self.losses[0, :, 0]
+
+    def above(self, losses: Float[np.ndarray, "*rest instance"]) -> Float[np.ndarray, "..."]:
+        """How far losses are above the references; at least 0."""
+        return np.maximum(losses - self.references, 0.0)
+
+    @property
     def sha256(self) -> str:
         """A hash of every bit that was observed."""
         return fingerprint(vars(self))
 
     def of(self, samples: slice) -> "Evidence":
         """The evidence on some of the samples."""
-        ours = {name: getattr(self, name)[samples] for name in ("losses", "hits", "statistics")}
+        ours = {name: getattr(self, name)[samples] for name in _SAMPLED}
         return dataclasses.replace(self, **ours)
+
+    def against(self, opponents: list[int]) -> "Evidence":
+        """The evidence about some of the opponents, in this order."""
+        theirs = {name: getattr(self, name)[opponents] for name in _OPPONENTS}
+        return dataclasses.replace(self, **theirs)
 
     def on(self, instances: np.ndarray) -> "Evidence":
         """The evidence on some instances, in the order and as often as they are named."""
-        first = {"thresholds": self.thresholds[instances]}
-        names = ("losses", "hits", "opponent_losses", "opponent_hits", "statistics")
-        return Evidence(**first, **{name: getattr(self, name)[:, instances] for name in names})
+        single = {name: getattr(self, name)[instances] for name in ("thresholds", "references")}
+        tables = {name: getattr(self, name)[:, instances] for name in (*_SAMPLED, *_OPPONENTS)}
+        return Evidence(**single, **tables)
+
+
+_SAMPLED = ("losses", "reach", "statistics")
+_OPPONENTS = ("opponent_losses", "opponent_reach")
+
+
+def reached_in(
+    reach: Float[np.ndarray, "*rest entry"], unit: int, target: int
+) -> Float[np.ndarray, "*rest"]:
+    """After how many iterations or gradients (the unit) a target is reached; see `targets`."""
+    return reach[..., unit * (reach.shape[-1] // REACHED) + target]

@@ -15,8 +15,9 @@ from surestep.base.progress import Reporter, Silence
 from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import Certified, find_posterior
-from surestep.problem import TrainSet
-from surestep.rollout.observe import Observed
+from surestep.certify.targets import FIRST, Target
+from surestep.problem import DataSet, TrainSet
+from surestep.rollout.observe import REACHED, Observed
 from surestep.rollout.tiles import Alone, Crew, Work, observe_all
 from surestep.rules.base import Rule
 from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
@@ -48,6 +49,7 @@ def certify(
     rule: Rule,
     prior: Sampled,
     opponents: Mapping[str, Rule],
+    references: Float[np.ndarray, " instance"],
     data: TrainSet,
     checkpoint: Checkpoint | None = None,
     report: Reporter | None = None,
@@ -55,41 +57,79 @@ def certify(
 ) -> Certified:
     """Gather the evidence a plan asks for, then find the posterior and the paper's bound.
 
-    The crew rolls out; by default it is this process with all its devices.
+    `references` are the losses that closeness on the train set is counted from. The crew rolls
+    out; by default it is this process with all its devices.
     """
-    checkpoint, report, crew = checkpoint or NoCheckpoint(), report or Silence(), crew or Alone()
     named = (set(opponents), tuple(task.statistics))
     if data.size != plan.train_size or named != (set(plan.opponents), plan.statistics):
         raise ConfigurationError(
             "the plan was made for other data, other opponents or other statistics"
         )
-    tolerances, to_goal = plan.hit_tolerances, plan.hits_goal
-    watch = task.watch(plan.iterations, tolerances, to_goal)
-    ours = _gather(task.work(rule, data, watch, prior.hypers), checkpoint, report, crew)
-    race = task.watch((plan.horizon, race_length(plan.horizon, ours.hits)), tolerances, to_goal)
-    theirs = [
-        observe_all(task.work(opponents[name], data, race, name=name), crew)
-        for name in plan.opponents
-    ]
-    number = len(theirs)
-    evidence = Evidence(
-        losses=ours.losses,
-        thresholds=task.thresholds(data),
-        hits=ours.hits,
-        opponent_losses=np.array([o.losses[:, 0] for o in theirs]).reshape(number, data.size),
-        opponent_hits=np.array([o.hits for o in theirs]).reshape(number, data.size, plan.hits),
-        statistics=ours.statistics,
+    ordered = {name: opponents[name] for name in plan.opponents}
+    evidence = observed_on(
+        task,
+        rule,
+        prior.hypers,
+        ordered,
+        plan.targets,
+        plan.iterations,
+        data,
+        references,
+        checkpoint,
+        report,
+        crew,
     )
     return find_posterior(plan, prior, evidence)
 
 
-def race_length(horizon: int, hits: Float[np.ndarray, "..."]) -> int:
+def observed_on(
+    task: Task,
+    rule: Rule,
+    hypers: Float[np.ndarray, "sample d"],
+    opponents: Mapping[str, Rule],
+    targets: tuple[Target, ...],
+    kept: tuple[int, ...],
+    data: DataSet,
+    references: Float[np.ndarray, " instance"],
+    checkpoint: Checkpoint | None = None,
+    report: Reporter | None = None,
+    crew: Crew | None = None,
+    length: int = 0,
+) -> Evidence:
+    """What samples and opponents do on a data set."""
+    checkpoint, report, crew = checkpoint or NoCheckpoint(), report or Silence(), crew or Alone()
+    thresholds = task.thresholds(data)
+    starts = task.start_losses(data)
+    wanted = np.stack([t.levels(references, starts, thresholds) for t in targets], axis=1)
+    watch = task.watch(kept, len(targets))
+    work = task.work(rule, data, watch, hypers, targets=wanted, length=length)
+    ours = _gather(work, checkpoint, report, crew)
+    horizon = kept[-1]
+    race = task.watch((horizon, race_length(horizon, ours.reach)), len(targets))
+    theirs = [
+        observe_all(task.work(one, data, race, name=name, targets=wanted, length=length), crew)
+        for name, one in opponents.items()
+    ]
+    shape = (len(theirs), data.size)
+    return Evidence(
+        losses=ours.losses,
+        thresholds=thresholds,
+        references=references,
+        reach=ours.reach,
+        opponent_losses=np.array([o.losses[:, 0] for o in theirs]).reshape(shape),
+        opponent_reach=np.array([o.reach for o in theirs]).reshape(*shape, watch.widths[1]),
+        statistics=ours.statistics,
+    )
+
+
+def race_length(horizon: int, reach: Float[np.ndarray, "*rest entry"]) -> int:
     """For how many iterations an opponent is followed: a whole number of horizons, at least two.
 
     Each is at least one gradient, so an opponent has spent as many gradients as our rules by then:
     else it could lose a race by being stopped early.
     """
-    spent = hits[np.isfinite(hits)]
+    gradients = reach[..., FIRST * (reach.shape[-1] // REACHED) :]
+    spent = gradients[np.isfinite(gradients)]
     longest = float(spent.max()) if spent.size else 0.0
     return horizon * max(2, int(np.ceil(longest / horizon)))
 

@@ -14,22 +14,6 @@ class Plan(Terms):
 
     claims: tuple[AnyClaim, ...]
 
-    @property
-    def hit_tolerances(self) -> tuple[float, ...]:
-        """The losses whose first hits its claims are about, the largest first."""
-        wanted = {claim.tolerance_to_hit for claim in self.claims}
-        return tuple(sorted((t for t in wanted if t is not None), reverse=True))
-
-    @property
-    def hits_goal(self) -> bool:
-        """Whether a claim is about the first hit of every instance's goal; it is the last one."""
-        return any(claim.hits_goal for claim in self.claims)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether it was made for losses that are never negative."""
-        return any(claim.needs_bound for claim in self.claims)
-
     @functools.cached_property
     def sha256(self) -> str:
         """The plan's hash."""

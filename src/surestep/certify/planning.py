@@ -7,33 +7,42 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from surestep.base.errors import ConfigurationError
+from surestep.base.errors import ConfigurationError, unknown
 from surestep.base.lazy import slow_import
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.family import geometric_lambdas
-from surestep.bounds.uniform import bet
+from surestep.bounds.uniform import bet, most_above
 from surestep.certify.certificate import rounded_up
 from surestep.certify.claims import (
     EARLIER,
+    KINDS,
     Advantage,
     AnyClaim,
+    Basis,
     Better,
     ClippedLoss,
-    Faster,
     GoalMissed,
     LossLevels,
     LossWhereReached,
+    Saving,
     ShareOfGoal,
     Sooner,
     UserStatistic,
+    Within,
 )
+from surestep.certify.evidence import reached_in
+from surestep.certify.pilot import Pilot, pilot_on
 from surestep.certify.plan import Plan
-from surestep.problem import PriorSet, StockedProblem, reached
+from surestep.certify.targets import ITERATIONS, Target, targets_of
+from surestep.problem import DataSet, PriorSet, StockedProblem, reached
 from surestep.rules.base import Rule
 from surestep.train import Experiment, Sampled, Task, mean_square
 
 QUANTILES = (0.5, 0.8, 0.9, 0.95)
 """Shares of new instances for which a loss is certified at every iteration of the plan."""
+
+_ITERATIONS_UNTIL = "iterations until"
+_PAIR = 0.02  # about the part of epsilon that a pair of target and share has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +66,20 @@ class CertifySettings:
     level_iterations: int = 4
     """At how many of the iterations they are certified."""
     opponents: tuple[str, ...] = ()
-    """Baselines to certify the learned rule against; none named means the problem's first."""
+    """Baselines to certify the learned rule against; none named means the strongest on the prior
+    set."""
     compared: bool = True
     """Whether it is certified against any."""
+    closeness: bool = True
+    """Whether it says how close solves come to the minima, or to what else accuracies are counted
+    from. These are computed for the prior and the train set then."""
+    shares: tuple[float, ...] = (1e-2, 1e-4, 1e-6)
+    """How close, as shares of what lies between start and minimum."""
+    pilot: int = 250
+    """On how many prior instances the plan forecasts what a claim will say."""
+    weights: tuple[tuple[str, float], ...] = ()
+    """Which kinds of claims are given which part of epsilon, for example `goal 2 within 4`; what is
+    not named has its usual weight."""
 
     def validate(self) -> None:
         """Refuse sizes that cannot work."""
@@ -67,7 +87,7 @@ class CertifySettings:
             raise ConfigurationError(
                 f"certify.epsilon must lie strictly between 0 and 1, not {self.epsilon}"
             )
-        for name in ("lambdas", "iterations", "levels", "level_iterations"):
+        for name in ("lambdas", "iterations", "levels", "level_iterations", "pilot"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"certify.{name} must be at least 1")
         if not self.lambda_ratio > 1:
@@ -78,26 +98,39 @@ class CertifySettings:
             raise ConfigurationError(
                 "certify.opponents names opponents, and certify.compared says that there are none"
             )
+        if not all(0 < share < 1 for share in self.shares):
+            raise ConfigurationError(
+                f"certify.shares must lie strictly between 0 and 1, not {self.shares}"
+            )
+        for kind, weight in self.weights:
+            if kind not in KINDS:
+                raise ConfigurationError(unknown("kind of claim", kind, KINDS))
+            if not weight > 0:
+                raise ConfigurationError(
+                    f"certify.weights must be positive, not {weight} for {kind!r}"
+                )
         if self.form not in ("chernoff", "pac-bayes-kl"):
             raise ConfigurationError("certify.form must be chernoff or pac-bayes-kl")
 
 
 def plan_certificate(
     settings: CertifySettings,
-    horizon: int,
     prior: Sampled,
-    start_losses: Float[np.ndarray, " instance"],
+    pilot: Pilot,
+    targets: tuple[Target, ...],
+    above: str,
     train_size: int,
-    opponents: Sequence[str],
+    kept: tuple[int, ...],
     goal_second_moment: float | None,
     charged: float = 0.0,
     statistics: Sequence[str] = (),
     pool: str = "",
     nonnegative: bool = True,
 ) -> Plan:
-    """Fix all that will be certified. `start_losses` are the prior set's, at the start.
+    """Fix all that will be certified, from what the prior's favourite does in the pilot.
 
-    Where losses may be negative, only what needs no bound is claimed.
+    Where losses may be negative, only what needs no bound is claimed. What the pilot's instances
+    would say nothing about is not claimed, so its share of epsilon goes to the rest.
 
     `charged` is what earlier certificates from the same train instances have spent: the ledger
     begins with it, and all statements together, old and new, are false with at most the sum.
@@ -108,13 +141,32 @@ def plan_certificate(
             f"earlier certificates have spent {charged:g} on these instances: with "
             f"{settings.epsilon:g} more nothing would be certain"
         )
-    kept = kept_iterations(horizon, settings.iterations)
-    if nonnegative:
-        claims = _claims(
-            settings, horizon, prior, start_losses, opponents, goal_second_moment, kept
-        )
-    else:
-        claims = _claims_without_bound(settings, horizon, prior, start_losses, opponents, kept)
+    log_prior = bet(prior.log_prior, favourite(prior, nonnegative), settings.stake)
+    weight = float(np.exp(log_prior[favourite(prior, nonnegative)]))
+    before = (Share(EARLIER, charged),) if charged else ()
+    bare = Plan(
+        epsilon=settings.epsilon + charged,
+        shares=before,
+        horizon=kept[-1],
+        iterations=kept,
+        train_size=train_size,
+        log_prior=tuple(log_prior.tolist()),
+        lambdas=tuple(prior_lambdas(settings, prior, train_size, nonnegative).tolist()),
+        opponents=pilot.opponents,
+        statistics=tuple(statistics),
+        pool=pool,
+        targets=targets,
+        above=above,
+        bounded=nonnegative,
+        claims=(),
+    )
+    within, known = _within(settings, pilot, bare, weight)
+    if not settings.opponents:
+        strongest = pilot.strongest_first(within.headline, kept[-1])[:1]
+        bare = dataclasses.replace(bare, opponents=strongest)
+    pilot = pilot.against(bare.opponents)
+    claims: list[AnyClaim] = [within] if known else []
+    claims += _claims(settings, bare, pilot, within.headline, goal_second_moment)
     claims += [UserStatistic(name, name, form=settings.form) for name in statistics]
     names = [claim.name for claim in claims]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -122,21 +174,32 @@ def plan_certificate(
         raise ConfigurationError(
             f"two claims are called {', '.join(map(repr, twice))}: give the statistic another name"
         )
-    ledger = divide(settings.epsilon, {claim.name: claim.weight for claim in claims})
-    before = (Share(EARLIER, charged),) if charged else ()
-    log_prior = bet(prior.log_prior, favourite(prior, nonnegative), settings.stake)
-    return Plan(
-        epsilon=settings.epsilon + charged,
-        shares=(*before, *ledger.shares),
-        horizon=horizon,
-        iterations=kept,
-        train_size=train_size,
-        log_prior=tuple(log_prior.tolist()),
-        lambdas=tuple(prior_lambdas(settings, prior, train_size, nonnegative).tolist()),
-        opponents=tuple(opponents),
-        statistics=tuple(statistics),
-        pool=pool,
-        claims=tuple(claims),
+    worth = _worth_claiming(settings, bare, claims, pilot, weight)
+    return _with_shares(settings, bare, worth)
+
+
+def pilot_run(
+    settings: CertifySettings,
+    task: Task,
+    experiment: Experiment,
+    rule: Rule,
+    prior: Sampled,
+    prior_set: PriorSet,
+    train_size: int,
+) -> Pilot:
+    """The pilot of an experiment's certificate."""
+    few = _first(prior_set, settings.pilot)
+    return pilot_on(
+        task,
+        rule,
+        prior.hypers[favourite(prior, task.problem.nonnegative)],
+        possible_opponents(settings, experiment),
+        _targets(settings, experiment),
+        kept_iterations(task.horizon, settings.iterations),
+        few,
+        references_for(settings, experiment, few),
+        len(prior.hypers),
+        train_size,
     )
 
 
@@ -145,7 +208,7 @@ def plan_run(
     task: Task,
     experiment: Experiment,
     prior: Sampled,
-    prior_set: PriorSet,
+    pilot: Pilot,
     train_size: int,
     charged: float = 0.0,
     about_data: str | None = None,
@@ -158,13 +221,15 @@ def plan_run(
     if isinstance(task.problem, StockedProblem) and about_data is None:
         task.problem.require_steady()
         pool = pool or task.problem.about_data
+    known = settings.closeness and experiment.accuracies.reference is not None
     return plan_certificate(
         settings,
-        task.horizon,
         prior,
-        task.start_losses(prior_set),
+        pilot,
+        _targets(settings, experiment),
+        experiment.accuracies.above if known else "",
         train_size,
-        list(choose_opponents(settings, experiment)),
+        kept_iterations(task.horizon, settings.iterations),
         experiment.goal_second_moment,
         charged=charged,
         statistics=list(experiment.statistics),
@@ -173,77 +238,178 @@ def plan_run(
     )
 
 
-def choose_opponents(settings: CertifySettings, experiment: Experiment) -> dict[str, Rule]:
-    """The baselines that the learned rule is certified against."""
+def _targets(settings: CertifySettings, experiment: Experiment) -> tuple[Target, ...]:
+    """Closeness means nothing where losses may be negative and no reference is known."""
+    known = experiment.problem.nonnegative or experiment.accuracies.reference is not None
+    return targets_of(experiment.accuracies, settings.shares, settings.closeness and known)
+
+
+def references_for(
+    settings: CertifySettings, experiment: Experiment, data: DataSet
+) -> Float[np.ndarray, " instance"]:
+    """The losses that closeness is counted from; 0 where a certificate does not speak of it."""
+    return experiment.references(data) if settings.closeness else np.zeros(data.size)
+
+
+def possible_opponents(settings: CertifySettings, experiment: Experiment) -> dict[str, Rule]:
+    """The baselines that the learned rule may be certified against; the plan names those it is.
+
+    A race has put the strongest first. Others show in the pilot who it is.
+    """
     if not settings.compared:
         return {}
-    return experiment.chosen(settings.opponents or tuple(experiment.baselines)[:1])
+    known = tuple(experiment.baselines)
+    return experiment.chosen(settings.opponents or (known[:1] if experiment.race else known))
+
+
+def _first(data: PriorSet, number: int) -> PriorSet:
+    """The first instances of a prior set."""
+    if data.size <= number:
+        return data
+    minima = None if data.minima is None else data.minima[:number]
+    return dataclasses.replace(data, thetas=data.part(0, number), minima=minima)
+
+
+def _within(
+    settings: CertifySettings, pilot: Pilot, terms: Plan, weight: float
+) -> tuple[Within, bool]:
+    """The claim about iterations, of what will probably be certified; and whether anything will.
+
+    Its headline is the hardest target that is reached by as large a share as can be certified.
+    """
+    level = settings.epsilon * weight * _PAIR
+    every = tuple(range(len(terms.targets)))
+    seen = pilot.forecast(terms.train_size).reach[0]
+    ranked = np.sort([reached_in(seen, ITERATIONS, t) for t in every], axis=1)
+    possible: dict[float, dict[int, float]] = {}
+    for share in QUANTILES:
+        above = most_above(terms.train_size, share, (level,))[0]
+        needed = ranked[:, terms.train_size - 1 - max(above, 0)]
+        possible[share] = {t: needed[t] for t in every if above >= 0 and np.isfinite(needed[t])}
+    shares = tuple(share for share in QUANTILES if possible[share])
+    if not shares:
+        easiest = max(every, key=lambda t: int(np.isfinite(ranked[t]).sum()))
+        return Within(_ITERATIONS_UNTIL, every, QUANTILES, easiest, QUANTILES[0]), False
+    targets = tuple(possible[shares[0]])
+    best = possible[shares[-1]]
+    headline = max(best, key=lambda t: (best[t], t))
+    return Within(_ITERATIONS_UNTIL, targets, shares, headline, shares[-1]), True
 
 
 def _claims(
     settings: CertifySettings,
-    horizon: int,
-    prior: Sampled,
-    start_losses: Float[np.ndarray, " instance"],
-    opponents: Sequence[str],
+    terms: Plan,
+    pilot: Pilot,
+    headline: int,
     goal_second_moment: float | None,
-    kept: tuple[int, ...],
 ) -> list[AnyClaim]:
+    """All else that could be claimed, the most important first."""
+    close = terms.targets[headline].kind != "goal"
+    evidence = pilot.evidence
     claims: list[AnyClaim] = [
         GoalMissed("missing the goal"),
-        ShareOfGoal("share of the goal", form=settings.form),
-        ClippedLoss(
-            "loss, clipped", _short(_positive(prior.prior_thresholds.max())), form=settings.form
-        ),
-        LossLevels(
-            "losses over iterations",
-            iterations=_level_iterations(settings, horizon, kept),
-            tolerances=_tolerances(settings, prior, start_losses),
-            quantiles=QUANTILES,
-        ),
+        _levels(settings, terms, pilot),
     ]
-    if goal_second_moment is not None:
-        claims.append(LossWhereReached("loss where the goal is reached", goal_second_moment))
-    target = _short(_positive(np.median(prior.prior_thresholds)))
-    for name in opponents:
+    if close:
+        at = _level_iterations(settings, terms.horizon, terms.iterations)
+        claims.append(LossLevels("share left", at, (), QUANTILES, counted="left"))
+    if close or terms.bounded:
+        ends = evidence.above(evidence.final)[0]
+        claims.append(ClippedLoss("loss, clipped", _clip(ends), form=settings.form))
+    if terms.bounded:
+        claims.append(ShareOfGoal("share of the goal", form=settings.form))
+        if goal_second_moment is not None:
+            claims.append(LossWhereReached("loss where the goal is reached", goal_second_moment))
+    for name in terms.opponents:
         claims += [
-            Faster(f"faster than {name}", name, target),
-            Advantage(f"advantage over {name}", name, form=settings.form),
+            Sooner(f"sooner than {name}", name, headline),
+            Saving(f"saving over {name}", name, headline, form=settings.form),
         ]
+        if close or terms.bounded:
+            floor = _floor(terms, pilot)
+            claims.append(Advantage(f"advantage over {name}", name, floor, form=settings.form))
+        else:
+            # Two who have both arrived differ by rounding, which is nobody's merit.
+            gained = float(np.median(evidence.starts - evidence.final[0]))
+            slack = _short(1e-6 * gained) if np.isfinite(gained) and gained > 0 else 0.0
+            claims.append(Better(f"better than {name}", name, slack))
     return claims
 
 
-def _claims_without_bound(
+def _levels(settings: CertifySettings, terms: Plan, pilot: Pilot) -> LossLevels:
+    """Losses over the iterations, counted from the references where there are some."""
+    counted = "above" if terms.above else "loss"
+    evidence = pilot.evidence
+    starts, ends = evidence.starts, evidence.final[0]
+    if terms.above:
+        starts, ends = evidence.above(starts), evidence.above(ends)
+    tolerances = (
+        _tolerances(settings, ends, starts)
+        if terms.above or terms.bounded
+        else _even_tolerances(settings, ends, starts)
+    )
+    return LossLevels(
+        "losses over iterations",
+        iterations=_level_iterations(settings, terms.horizon, terms.iterations),
+        tolerances=tolerances,
+        quantiles=QUANTILES,
+        counted=counted,
+    )
+
+
+def _worth_claiming(
     settings: CertifySettings,
-    horizon: int,
-    prior: Sampled,
-    start_losses: Float[np.ndarray, " instance"],
-    opponents: Sequence[str],
-    kept: tuple[int, ...],
+    bare: Plan,
+    claims: list[AnyClaim],
+    pilot: Pilot,
+    weight: float,
 ) -> list[AnyClaim]:
-    """Claims whose values are 0 or 1, whatever losses are: they compare, and measure nothing."""
-    best = prior.prior_losses[favourite(prior, nonnegative=False)]
-    ended = best[np.isfinite(best)]
-    high = float(np.median(start_losses))
-    low = min(high, float(np.quantile(ended, 0.05))) if ended.size else high
-    claims: list[AnyClaim] = [
-        GoalMissed("missing the goal"),
-        LossLevels(
-            "losses over iterations",
-            iterations=_level_iterations(settings, horizon, kept),
-            tolerances=tuple(np.unique(np.linspace(high, low, settings.levels))[::-1].tolist()),
-            quantiles=QUANTILES,
-        ),
+    """The claims that would say something if the train set looked like the pilot.
+
+    That the goal is missed is always claimed: it is what the rule was accepted for.
+    """
+    planned = _with_shares(settings, bare, claims)
+    # The favourite alone, at the level that its weight leaves it.
+    terms = dataclasses.replace(
+        planned,
+        log_prior=(0.0,),
+        shares=tuple(Share(one.name, one.epsilon * weight) for one in planned.shares),
+    )
+    basis = Basis(terms, pilot.forecast(bare.train_size), np.zeros(1), 0)
+    needed = (GoalMissed, UserStatistic)
+    return [
+        claim
+        for claim in claims
+        if isinstance(claim, needed) or claim.says_something(claim.statement(basis))
     ]
-    # Two who have both arrived differ by rounding, which is nobody's merit.
-    gained = float(np.median(start_losses - best))
-    slack = _short(1e-6 * gained) if np.isfinite(gained) and gained > 0 else 0.0
-    for name in opponents:
-        claims += [
-            Sooner(f"sooner than {name}", name),
-            Better(f"better than {name}", name, slack),
-        ]
-    return claims
+
+
+def _with_shares(settings: CertifySettings, bare: Plan, claims: list[AnyClaim]) -> Plan:
+    """A plan of these claims; what they may spend is in proportion to their weights."""
+    weights = dict(settings.weights)
+    ledger = divide(
+        settings.epsilon, {claim.name: weights.get(claim.kind, claim.weight) for claim in claims}
+    )
+    return dataclasses.replace(bare, claims=tuple(claims), shares=(*bare.shares, *ledger.shares))
+
+
+def _clip(losses: Float[np.ndarray, " instance"]) -> float:
+    """Where losses are clipped: above all that the pilot has shown."""
+    finite = losses[np.isfinite(losses)]
+    return _short(_positive(finite.max() if finite.size else 1.0))
+
+
+def _floor(terms: Plan, pilot: Pilot) -> float:
+    """Below which nobody counts a loss as smaller: the finest accuracy, if there are references."""
+    if not terms.above:
+        return 0.0
+    evidence = pilot.evidence
+    levels = [
+        float(np.median(t.levels(evidence.references, evidence.starts, evidence.thresholds)
+                        - evidence.references))
+        for t in terms.targets
+    ]  # fmt: skip
+    return _short(_positive(min(levels)))
 
 
 def _level_iterations(
@@ -275,15 +441,28 @@ def favourite(prior: Sampled, nonnegative: bool = True) -> int:
 
 
 def _tolerances(
-    settings: CertifySettings, prior: Sampled, start_losses: Float[np.ndarray, " instance"]
+    settings: CertifySettings,
+    ends: Float[np.ndarray, " instance"],
+    starts: Float[np.ndarray, " instance"],
 ) -> tuple[float, ...]:
     """Losses in geometric progression, from what the start is down to what may be reached."""
-    losses = prior.prior_losses[favourite(prior)]
-    positive = losses[np.isfinite(losses) & (losses > 0)]
-    high = _positive(np.median(start_losses))
+    positive = ends[np.isfinite(ends) & (ends > 0)]
+    high = _positive(np.median(starts))
     low = float(np.quantile(positive, 0.05)) if positive.size else high
     low = min(max(low, 1e-30), high)
     return tuple(float(t) for t in np.geomspace(high, low, settings.levels))
+
+
+def _even_tolerances(
+    settings: CertifySettings,
+    ends: Float[np.ndarray, " instance"],
+    starts: Float[np.ndarray, " instance"],
+) -> tuple[float, ...]:
+    """Losses of any sign, evenly spaced."""
+    ended = ends[np.isfinite(ends)]
+    high = float(np.median(starts))
+    low = min(high, float(np.quantile(ended, 0.05))) if ended.size else high
+    return tuple(np.unique(np.linspace(high, low, settings.levels))[::-1].tolist())
 
 
 def _positive(value: float) -> float:

@@ -94,10 +94,9 @@ def certify_classical(given: Arguments, rule: str) -> None:
         f"{given.subject} ({rule})",
         solver,
         task,
-        {},
+        experiment,
         PriorSet.draw(experiment.problem, config.sizes.prior, given.seed),
         TrainSet.draw(experiment.problem, given.size or config.sizes.train, given.seed),
-        dataclasses.replace(config.certify, epsilon=given.epsilon),
-        experiment.goal_second_moment,
+        dataclasses.replace(config.certify, epsilon=given.epsilon, compared=False),
     )
     print(str(document).replace("rule learned on", "rule on"))

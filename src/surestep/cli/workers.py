@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from surestep.auto.choice_file import NAME as CHOICE
 from surestep.base.errors import HostError, SurestepError
-from surestep.certify import choose_opponents
 from surestep.cli.interruption import exit_code
 from surestep.paper import registry
 from surestep.problem import TrainSet, fresh_instances
@@ -73,17 +73,20 @@ class Workbench:
         experiment = _experiment(config, own_file, subject["choice"])
         self.task = config.task(experiment)
         self.rule = experiment.rule(config.seed)
-        self.opponents = choose_opponents(config.certify, experiment)
+        self.experiment = experiment
         if subject["instances"] is None:
             self.train = TrainSet.draw(experiment.problem, config.sizes.train, config.seed)
         else:
             self.train = fresh_instances(experiment.problem, subject["instances"], subject["size"])
 
-    def work(self, facts: dict[str, Any], hypers: Any) -> Work:
+    def work(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Work:
         """The work that process 0 describes, which must be the same here."""
-        rule = self.opponents[facts["name"]] if facts["name"] else self.rule
-        watch = self.task.watch(tuple(facts["at"]), tuple(facts["tolerances"]), facts["to_goal"])
-        work = self.task.work(rule, self.train, watch, hypers, facts["name"])
+        name, targets = facts["name"], arrays.get("targets")
+        rule = self.experiment.chosen([name])[name] if name else self.rule
+        watch = self.task.watch(tuple(facts["at"]), 0 if targets is None else targets.shape[1])
+        work = self.task.work(
+            rule, self.train, watch, arrays.get("hypers"), name, targets, facts["length"]
+        )
         if work.data.sha256 != facts["sha256"] or work.number != facts["number"]:
             raise HostError(
                 "the train instances here are others than those of process 0: all processes of a "
@@ -168,7 +171,7 @@ def _serve(board: Board, given: Sequence[str]) -> tuple[int, str]:
             bench = Workbench(facts["subject"], given)
             continue
         assert bench is not None
-        work = bench.work(facts, arrays.get("hypers"))
+        work = bench.work(facts, arrays)
         share = Share(board, f"next/{job}", arrays["tiles"].tolist(), len(jax.local_devices()))
         while tiles := share.next():
             for tile, seen in Alone().observe(work, tiles):

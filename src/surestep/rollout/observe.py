@@ -9,9 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from surestep.problem import Goal, Problem, Theta
+from surestep.problem import Problem, Theta
 from surestep.rollout.loop import Rollout, rollout
 from surestep.rules.base import Rule, with_hyper
+
+REACHED = 3
+"""How many entries there are about each target."""
 
 Statistic = Callable[[Rollout], Scalar]
 """A number between 0 and 1 that a user computes from a rollout; small is good."""
@@ -22,28 +25,16 @@ class Watch(eqx.Module):
 
     at: tuple[int, ...]
     """After which iterations losses are kept; the last one ends the rollout."""
-    tolerances: tuple[float, ...] = ()
-    """The losses whose first hit is looked for."""
-    goal: Goal | None = None
-    """The goal whose first hit is looked for, on every instance its own, after those."""
+    targets: int = 0
+    """How many losses each instance has of its own, for which it is seen when they are reached."""
     statistics: tuple[tuple[str, Statistic], ...] = ()
     """What is computed from the whole rollout, with its name. In order: JAX would sort a mapping's
     names inside a compiled program, and columns would change places."""
 
     @property
-    def hits(self) -> int:
-        """How many first hits are looked for."""
-        return len(self.tolerances) + (self.goal is not None)
-
-    @property
     def widths(self) -> tuple[int, int, int]:
-        """How many losses, first hits and statistics an instance has."""
-        return len(self.at), self.hits, len(self.statistics)
-
-    def compiled_for(self) -> tuple["Watch", Float[Array, " tolerance"]]:
-        """What a program is compiled for, and the tolerances: others compile nothing new."""
-        levels = jnp.asarray(self.tolerances, jnp.result_type(float))
-        return Watch(self.at, (), self.goal, self.statistics), levels
+        """How many losses, entries about targets and statistics an instance has."""
+        return len(self.at), REACHED * self.targets, len(self.statistics)
 
 
 class Observed(eqx.Module):
@@ -53,8 +44,8 @@ class Observed(eqx.Module):
     """
 
     losses: Float[Any, "*batch iteration"]
-    hits: Float[Any, "*batch tolerance"]
-    """Gradient evaluations until a loss was first reached; infinite if it never was."""
+    reach: Float[Any, "*batch entry"]
+    """When the targets were reached; see `reach_of`."""
     statistics: Float[Any, "*batch statistic"]
 
     @classmethod
@@ -72,38 +63,56 @@ class Observed(eqx.Module):
             table[place] = part
 
 
+def reach_of(
+    result: Rollout, targets: Float[Array, " target"]
+) -> tuple[Float[Array, " target"], Float[Array, " target"], Float[Array, " target"]]:
+    """When a rollout is at or below each of some losses; infinite where it is not.
+
+    First the iteration from which on it is, until the end: whoever makes so many iterations, or
+    more, has such a loss. Then the gradient evaluations until then. Last the gradient evaluations
+    until it was there for the first time, which is when somebody who looks would have stopped.
+    """
+    # An infinite loss has reached nothing, even where the target overflows, too.
+    below = jnp.isfinite(result.losses)[:, None] & (result.losses[:, None] <= targets)
+    stays = jnp.flip(jnp.cumprod(jnp.flip(below, 0), axis=0), 0).astype(bool)
+    settled, first = jnp.argmax(stays, axis=0), jnp.argmax(below, axis=0)
+    ends, hit = stays[-1], jnp.any(below, axis=0)
+    gradients = jnp.asarray(result.gradients, targets.dtype)
+    return (
+        jnp.where(ends, settled.astype(targets.dtype), jnp.inf),
+        jnp.where(ends, gradients[settled], jnp.inf),
+        jnp.where(hit, gradients[first], jnp.inf),
+    )
+
+
 @eqx.filter_jit
 def observe(
     rule: Rule,
     problem: Problem,
     thetas: Theta,
+    targets: Float[Array, "instance target"],
     watch: Watch,
-    levels: Float[Array, " tolerance"],
     block: int,
 ) -> Observed:
-    """What a rule shows on every instance of a stacked set, in batches of `block`.
-
-    `watch` and `levels` come from `Watch.compiled_for`.
-    """
+    """What a rule shows on every instance of a stacked set, in batches of `block`."""
     # One column more than asked for: batching cannot reshape arrays without any.
-    wanted, levels = jnp.asarray(watch.at), jnp.concatenate([levels, jnp.full((1,), jnp.inf)])
+    more = jnp.full((len(targets), 1), jnp.inf, targets.dtype)
+    wanted, levels = jnp.asarray(watch.at), jnp.concatenate([targets, more], axis=1)
     rule = rule.prepare()
 
-    def one(theta: Theta) -> Observed:
+    def one(theta: Theta, mine: Float[Array, " target"]) -> Observed:
         result = rollout(rule, problem, theta, max(watch.at))
-        mine = levels
-        if watch.goal is not None:
-            threshold = watch.goal.threshold(problem, theta)[None].astype(levels.dtype)
-            mine = jnp.concatenate([levels[:-1], threshold, levels[-1:]])
-        # An infinite loss has reached nothing, even where the threshold overflows, too.
-        below = jnp.isfinite(result.losses)[:, None] & (result.losses[:, None] <= mine)
-        first = result.gradients[jnp.argmax(below, axis=0)]
-        hits = jnp.where(jnp.any(below, axis=0), first, jnp.inf)
-        found = [jnp.asarray(look(result), hits.dtype) for _, look in watch.statistics]
-        return Observed(result.losses[wanted], hits, jnp.stack([*found, jnp.zeros_like(hits[0])]))
+        reach = jnp.concatenate([part[:-1] for part in reach_of(result, mine)] + [mine[:0]])
+        filler = jnp.zeros(1, mine.dtype)
+        found = [jnp.asarray(look(result), mine.dtype)[None] for _, look in watch.statistics]
+        return Observed(
+            result.losses[wanted],
+            jnp.concatenate([reach, filler]),
+            jnp.concatenate([*found, filler]),
+        )
 
-    seen = jax.lax.map(one, thetas, batch_size=block)
-    return Observed(seen.losses, seen.hits[:, :-1], seen.statistics[:, :-1])
+    seen = jax.lax.map(lambda pair: one(*pair), (thetas, levels), batch_size=block)
+    return Observed(seen.losses, seen.reach[:, :-1], seen.statistics[:, :-1])
 
 
 @eqx.filter_jit
@@ -112,8 +121,8 @@ def observe_several(
     hypers: Float[Array, "sample d"] | None,
     problem: Problem,
     thetas: Theta,
+    targets: Float[Array, "instance target"],
     watch: Watch,
-    levels: Float[Array, " tolerance"],
     block: int,
 ) -> Observed:
     """The same of a rule with several hypers, as one batch; every array begins with theirs.
@@ -122,7 +131,7 @@ def observe_several(
     """
 
     def one(rule: Rule) -> Observed:
-        return observe(rule, problem, thetas, watch, levels, block)
+        return observe(rule, problem, thetas, targets, watch, block)
 
     if hypers is not None and len(hypers) > 1:
         return jax.vmap(lambda hyper: one(with_hyper(rule, hyper)))(hypers)

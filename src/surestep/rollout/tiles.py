@@ -91,6 +91,11 @@ class Work:
     """How many samples are rolled out by one program."""
     name: str = ""
     """Whose rule it is: a baseline's name, or nothing for the learned rule."""
+    targets: Float[np.ndarray, "instance target"] | None = None
+    """The losses of each instance for which it is seen when they are reached."""
+    length: int = 0
+    """How many instances a tile has; 0 for as many as suit. Sets of other sizes that are given the
+    same length are observed by the same compiled program."""
 
     @property
     def samples(self) -> int:
@@ -100,6 +105,8 @@ class Work:
     @functools.cached_property
     def cuts(self) -> Cuts:
         """How the data are cut."""
+        if self.length:
+            return Cuts(self.data.size, self.length)
         return Cuts.of(self.data.size, self.block)
 
     @property
@@ -132,15 +139,17 @@ class Work:
         numbers = np.arange(first, first + self.groups.length)
         return self.hypers[np.minimum(numbers, last - 1)]
 
-    def thetas(self, run: int) -> Theta:
-        """The instances of a run, the last one repeated until the run has its full length."""
+    def instances(self, run: int) -> tuple[Theta, Float[Array, "instance target"]]:
+        """The instances of a run with their targets, the last one repeated up to the length."""
         first, last = self.cuts.bounds(run)
-        thetas = self.data.part(first, last)
+        all_targets = np.zeros((self.data.size, 0)) if self.targets is None else self.targets
+        targets = jnp.asarray(all_targets[first:last], jnp.result_type(float))
+        found = self.data.part(first, last), targets
         missing = self.cuts.length - (last - first)
         if not missing:
-            return thetas
+            return found
         return jax.tree.map(
-            lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, axis=0)]), thetas
+            lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, axis=0)]), found
         )
 
     def checked(self, tile: int, seen: Observed) -> Observed:
@@ -230,7 +239,7 @@ class _OneDevice:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.thetas = functools.lru_cache(maxsize=1)(work.thetas)
+        self.instances = functools.lru_cache(maxsize=1)(work.instances)
 
     def start(self, tiles: Sequence[int]) -> Any:
         work, (tile,) = self.work, tiles
@@ -240,8 +249,8 @@ class _OneDevice:
             work.rule,
             None if hypers is None else jnp.asarray(hypers),
             work.problem,
-            self.thetas(run),
-            *work.watch.compiled_for(),
+            *self.instances(run),
+            work.watch,
             work.block,
         )
         return lambda: [seen]
@@ -253,17 +262,17 @@ class _Sharded:
     def __init__(self, work: Work, devices: Sequence[Any]) -> None:
         self.work = work
         self.mesh = Mesh(np.array(devices), ("tile",))
-        self.thetas = functools.lru_cache(maxsize=1)(self._on_host)
+        self.instances = functools.lru_cache(maxsize=1)(self._on_host)
 
-    def _on_host(self, run: int) -> Theta:
-        return jax.tree.map(np.asarray, self.work.thetas(run))
+    def _on_host(self, run: int) -> Any:
+        return jax.tree.map(np.asarray, self.work.instances(run))
 
     def start(self, tiles: Sequence[int]) -> Any:
         work, number = self.work, self.mesh.size
         # Devices that have nothing to do repeat the last tile.
         places = [work.split(tile) for tile in tiles]
         places += [places[-1]] * (number - len(places))
-        stacked = _stacked([(work.group(group), self.thetas(run)) for run, group in places])
+        stacked = _stacked([(work.group(group), self.instances(run)) for run, group in places])
         arrays, rest = eqx.partition(stacked, _is_array)
         sharding = NamedSharding(self.mesh, PartitionSpec("tile"))
         seen = _observe_sharded(
@@ -272,7 +281,7 @@ class _Sharded:
             rest,
             work.rule,
             work.problem,
-            *work.watch.compiled_for(),
+            work.watch,
             work.block,
         )
 
@@ -304,16 +313,15 @@ def _observe_sharded(
     rule: Rule,
     problem: Problem,
     watch: Watch,
-    levels: Float[Array, " tolerance"],
     block: int,
 ) -> Observed:
     """The program of one device on every device of a mesh, with hypers and instances of its own."""
-    shared, fixed = eqx.partition((rule, problem, levels), eqx.is_array)
+    shared, fixed = eqx.partition((rule, problem), eqx.is_array)
 
     def one(arrays: Any, shared: Any) -> Observed:
-        hypers, thetas = eqx.combine(jax.tree.map(lambda leaf: leaf[0], arrays), rest)
-        rule, problem, levels = eqx.combine(shared, fixed)
-        seen = observe_several(rule, hypers, problem, thetas, watch, levels, block)
+        hypers, (thetas, targets) = eqx.combine(jax.tree.map(lambda leaf: leaf[0], arrays), rest)
+        rule, problem = eqx.combine(shared, fixed)
+        seen = observe_several(rule, hypers, problem, thetas, targets, watch, block)
         return jax.tree.map(lambda leaf: leaf[None], seen)
 
     spread = PartitionSpec("tile")

@@ -186,7 +186,8 @@ def seconds(problem: Problem, rule: Rule, thetas: Theta, size: BatchSizes) -> fl
     """What a few iterations take, a rollout; infinite where there is no room for the program."""
     with working_precision(problem):
         some = instance(thetas, jnp.arange(_number(size)) % count(thetas))
-        arguments = (rule, problem, some, *Watch((_ITERATIONS,)).compiled_for(), size.block)
+        no_targets = jnp.zeros((_number(size), 0))
+        arguments = (rule, problem, some, no_targets, Watch((_ITERATIONS,)), size.block)
         roll_out: Any = observe
         program = roll_out.lower(*arguments).compile()
         needed = program.compiled.memory_analysis()

@@ -313,14 +313,15 @@ def pack_work(work: Work, tiles: Sequence[int]) -> bytes:
     facts = {
         "name": work.name,
         "at": work.watch.at,
-        "tolerances": work.watch.tolerances,
-        "to_goal": work.watch.goal is not None,
+        "length": work.length,
         "sha256": work.data.sha256,
         "number": work.number,
     }
     arrays = {"tiles": np.asarray(tiles, np.int64)}
     if work.hypers is not None:
         arrays["hypers"] = np.ascontiguousarray(work.hypers)
+    if work.targets is not None:
+        arrays["targets"] = np.ascontiguousarray(work.targets)
     return pack_job(facts, arrays)
 
 

@@ -1,7 +1,7 @@
 """Certificates on fresh instances, of trained rules and of classical ones."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from surestep.certify import (
     CertifySettings,
     Plan,
     certify,
-    choose_opponents,
     issue,
     make_certificate,
-    plan_certificate,
+    pilot_run,
     plan_run,
+    references_for,
 )
 from surestep.problem import PriorSet, Split, StreamedTrainSet, TrainSet, working_precision
 from surestep.problem.recorded import look_at
@@ -81,12 +81,12 @@ def certify_again(
     about_file = _about_file(experiment, train)
     task = config.task(experiment)
     settings = dataclasses.replace(config.certify, epsilon=epsilon)
+    rule = experiment.rule(config.seed)
+    pilot = pilot_run(settings, task, experiment, rule, prior, split.prior, train.size)
 
     def planned(before: list[Charge]) -> Plan:
         spent = spent_on(fresh, before, train.seed)
-        return plan_run(
-            settings, task, experiment, prior, split.prior, train.size, spent, about_file
-        )
+        return plan_run(settings, task, experiment, prior, pilot, train.size, spent, about_file)
 
     plan, name = planned(charges), str(len(charges))
     for begun in _unfinished(folder, charges, fresh, epsilon):
@@ -102,12 +102,12 @@ def certify_again(
     Kept(place / "plan.json").write(to_json(plan))
     write_instances(place, train)
     charge(folder, place.name, epsilon, train)
-    opponents = choose_opponents(settings, experiment)
-    rule = experiment.rule(config.seed)
+    opponents = experiment.chosen(plan.opponents)
+    references = references_for(settings, experiment, train)
     results = RunFolder(place)
     results.mark("made_with", environments=[provenance()])
     checkpoint = results.checkpoint("certify")
-    found = certify(plan, task, rule, prior, opponents, train, checkpoint, report, crew)
+    found = certify(plan, task, rule, prior, opponents, references, train, checkpoint, report, crew)
     chosen = experiment.rule_at(config.seed, prior.hypers[found.deployed_sample])
     document = issue(config.name, plan, chosen, found, dataclasses.replace(split, train=train))
     results.save("certify", found)
@@ -150,15 +150,14 @@ def certify_rule(
     name: str,
     rule: Rule,
     task: Task,
-    opponents: Mapping[str, Rule],
+    experiment: Experiment,
     prior_set: PriorSet,
     train: TrainSet,
     settings: CertifySettings,
-    goal_second_moment: float | None = None,
 ) -> Certificate:
     """Certify a rule that was not learned, by the same path: a prior of one sample.
 
-    The prior set only fixes what is certified (tolerances, constants).
+    The prior set only fixes what is certified (targets, constants).
     """
     require_fit(rule, task.problem)
     with working_precision(task.problem):
@@ -167,18 +166,11 @@ def certify_rule(
     alone = Sampled.given(
         hyper[None], np.ones(1), losses[None], task.thresholds(prior_set), np.zeros(1)
     )
-    plan = plan_certificate(
-        settings,
-        task.horizon,
-        alone,
-        task.start_losses(prior_set),
-        train.size,
-        list(opponents),
-        goal_second_moment,
-        statistics=list(task.statistics),
-        nonnegative=task.problem.nonnegative,
-    )
-    found = certify(plan, task, rule, alone, opponents, train)
+    pilot = pilot_run(settings, task, experiment, rule, alone, prior_set, train.size)
+    plan = plan_run(settings, task, experiment, alone, pilot, train.size)
+    opponents = experiment.chosen(plan.opponents)
+    references = references_for(settings, experiment, train)
+    found = certify(plan, task, rule, alone, opponents, references, train)
     document = make_certificate(
         name,
         plan,

@@ -12,11 +12,14 @@ from surestep.base.machine import provenance
 from surestep.base.progress import Reporter, Silence
 from surestep.certify import (
     Certified,
+    Pilot,
     Plan,
     certify,
-    choose_opponents,
     issue,
+    pilot_run,
     plan_run,
+    possible_opponents,
+    references_for,
 )
 from surestep.evaluate.break_even import training_seconds
 from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
@@ -93,7 +96,7 @@ def learn(
             "prior set's instances: set training.distances"
         )
     baselines = _shown_baselines(config, experiment)
-    baselines |= choose_opponents(config.certify, experiment)
+    baselines |= possible_opponents(config.certify, experiment)
     report = report or Silence()
     with working_precision(experiment.problem):
         # Everything that can be wrong is found here, before anything is written or computed.
@@ -187,8 +190,13 @@ def _stages(
     spent = time.monotonic() - began if folder is None else training_seconds(folder.status())
     if folder is None:
         spent += float(experiment.race.get("seconds", 0.0))
-    opponents = choose_opponents(config.certify, experiment)
-    plan = plan_run(config.certify, task, experiment, prior, split.prior, split.train.size)
+    size = split.train.size
+    pilot = stage(
+        "pilot",
+        Pilot,
+        lambda _: pilot_run(config.certify, task, experiment, rule, prior, split.prior, size),
+    )
+    plan = plan_run(config.certify, task, experiment, prior, pilot, size)
     if folder is not None:
         _fix_plan(folder, plan)
         charge(folder, OWN, plan.epsilon, split.train)
@@ -196,7 +204,16 @@ def _stages(
         "certify",
         Certified,
         lambda checkpoint: certify(
-            plan, task, rule, prior, opponents, split.train, checkpoint, report, crew
+            plan,
+            task,
+            rule,
+            prior,
+            experiment.chosen(plan.opponents),
+            references_for(config.certify, experiment, split.train),
+            split.train,
+            checkpoint,
+            report,
+            crew,
         ),
     )
     deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])

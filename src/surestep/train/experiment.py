@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from surestep.base.errors import ConfigurationError, unknown
 from surestep.base.keys import named_key
-from surestep.problem import Point, Problem, Theta, working_precision
+from surestep.problem import DataSet, Point, PriorSet, Problem, Theta, count, working_precision
 from surestep.rollout.loop import Measure
 from surestep.rollout.observe import Statistic
 from surestep.rules.base import Rule, hyper_of, with_hyper
@@ -147,6 +147,17 @@ class Experiment:
         rule = self.rule(seed)
         with working_precision(self.problem):
             return with_hyper(rule, jnp.asarray(hyper, hyper_of(rule).dtype))
+
+    def references(self, data: DataSet) -> Float[np.ndarray, " instance"]:
+        """The losses that accuracies on a set are counted from.
+
+        The minima of a prior set may be known already, because training counts from them.
+        """
+        known = data.minima if isinstance(data, PriorSet) else None
+        if known is not None and self.accuracies.reference is self.minima:
+            return np.asarray(known, np.float64)
+        found = [self.accuracies.references(part, count(part)) for part in data.parts()]
+        return np.concatenate(found)
 
     def chosen(self, names: Iterable[str]) -> dict[str, Rule]:
         """The baselines of these names.

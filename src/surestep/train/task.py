@@ -76,15 +76,9 @@ class Task:
         require_sound(self.problem, data, losses)
         return losses
 
-    def watch(
-        self, at: tuple[int, ...], tolerances: tuple[float, ...] = (), to_goal: bool = False
-    ) -> Watch:
-        """What is observed of rollouts: losses, first hits, and the experiment's statistics.
-
-        With `to_goal` the last first hit is that of every instance's own goal.
-        """
-        statistics = tuple(self.statistics.items())
-        return Watch(at, tolerances, self.goal if to_goal else None, statistics)
+    def watch(self, at: tuple[int, ...], targets: int = 0) -> Watch:
+        """What is observed of rollouts: losses, when so many targets are reached, statistics."""
+        return Watch(at, targets, tuple(self.statistics.items()))
 
     def work(
         self,
@@ -93,9 +87,22 @@ class Task:
         watch: Watch,
         hypers: Float[np.ndarray, "sample d"] | None = None,
         name: str = "",
+        targets: Float[np.ndarray, "instance target"] | None = None,
+        length: int = 0,
     ) -> Work:
         """Rollouts of a rule, or of one with several hypers, on every instance of a set."""
-        return Work(self.problem, rule, hypers, data, watch, self.block, self.sample_block, name)
+        return Work(
+            self.problem,
+            rule,
+            hypers,
+            data,
+            watch,
+            self.block,
+            self.sample_block,
+            name,
+            targets,
+            length,
+        )
 
     def observe(self, rule: Rule, data: DataSet, watch: Watch) -> Observed:
         """What a rule shows on every instance of a set."""

@@ -1,13 +1,17 @@
 """Claims: what is going to be certified, fixed before a train loss exists. One class a kind."""
 
-from surestep.certify.claims.against import Advantage, Better, Faster, Sooner
+from typing import get_args
+
+from surestep.certify.claims.against import Advantage, Better, Saving, Sooner
 from surestep.certify.claims.base import EARLIER, Asserted, Basis, Claim, MeanClaim, Terms, Truth
 from surestep.certify.claims.levels import LossLevels
 from surestep.certify.claims.loss import ClippedLoss, GoalMissed, ShareOfGoal, UserStatistic
 from surestep.certify.claims.sublevel import LossWhereReached
+from surestep.certify.claims.within import Within
 
 __all__ = [
     "EARLIER",
+    "KINDS",
     "Advantage",
     "AnyClaim",
     "Asserted",
@@ -15,16 +19,17 @@ __all__ = [
     "Better",
     "Claim",
     "ClippedLoss",
-    "Faster",
     "GoalMissed",
     "LossLevels",
     "LossWhereReached",
     "MeanClaim",
+    "Saving",
     "ShareOfGoal",
     "Sooner",
     "Terms",
     "Truth",
     "UserStatistic",
+    "Within",
 ]
 
 AnyClaim = (
@@ -33,10 +38,16 @@ AnyClaim = (
     | ClippedLoss
     | LossLevels
     | LossWhereReached
-    | Faster
+    | Within
     | Sooner
+    | Saving
     | Better
     | Advantage
     | UserStatistic
 )
 """Every kind that a plan can hold; in files it is known by its `kind`."""
+
+KINDS: tuple[str, ...] = tuple(
+    kind.__dataclass_fields__["kind"].default for kind in get_args(AnyClaim)
+)
+"""Their names."""

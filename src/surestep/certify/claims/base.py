@@ -16,6 +16,7 @@ from surestep.bounds.budget import Ledger, Share
 from surestep.bounds.uniform import Form, posterior_upper, sample_uppers
 from surestep.certify.certificate import Statement, percent
 from surestep.certify.evidence import Evidence
+from surestep.certify.targets import Target
 
 EARLIER = "earlier certificates"
 """The ledger's name for what was spent on the same train instances before."""
@@ -23,12 +24,15 @@ EARLIER = "earlier certificates"
 SLACK = 1e-12
 """What rounding may add to a truth before a statement counts as false."""
 
+_SAYING = 0.95
+"""Values lie in [0, 1]; an upper bound for their mean above this is not worth a sentence."""
+
 _AT_ONCE = 2**23
 """How many values are in memory at a time while they are averaged."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Terms(abc.ABC):
+class Terms:
     """What all claims of a plan share."""
 
     epsilon: float
@@ -46,6 +50,12 @@ class Terms(abc.ABC):
     statistics: tuple[str, ...]
     pool: str
     """The data that instances are made from, if they are."""
+    targets: tuple[Target, ...]
+    """The losses of each instance's own for which it is seen when they are reached."""
+    above: str
+    """What the losses are called that closeness is counted from; nothing where that is 0."""
+    bounded: bool
+    """Whether losses are never negative."""
 
     @functools.cached_property
     def ledger(self) -> Ledger:
@@ -54,21 +64,6 @@ class Terms(abc.ABC):
         for share in self.shares:
             ledger = ledger.spend(share.name, share.epsilon)
         return ledger
-
-    @property
-    @abc.abstractmethod
-    def hit_tolerances(self) -> tuple[float, ...]:
-        """The losses whose first hits are observed, the largest first."""
-
-    @property
-    @abc.abstractmethod
-    def hits_goal(self) -> bool:
-        """Whether the first hit of every instance's goal is observed; it is the last one."""
-
-    @property
-    def hits(self) -> int:
-        """How many first hits are observed."""
-        return len(self.hit_tolerances) + self.hits_goal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,19 +111,13 @@ class Claim(abc.ABC):
 
     name: str
 
-    @property
-    def tolerance_to_hit(self) -> float | None:
-        """The loss whose first hit it looks at."""
-        return None
-
-    @property
-    def hits_goal(self) -> bool:
-        """Whether it looks at the first hit of the goal."""
-        return False
-
     @abc.abstractmethod
     def statement(self, basis: Basis) -> Statement:
         """What is asserted, from plan and evidence alone."""
+
+    def says_something(self, statement: Statement) -> bool:
+        """Whether a statement rules anything out."""
+        return bool(np.isfinite(statement.value))
 
     @abc.abstractmethod
     def exact(self, truth: Truth) -> np.ndarray:
@@ -186,6 +175,11 @@ class MeanClaim(Claim):
     def statistics(self) -> int:
         """How many statistics `values` has."""
         return 1
+
+    def says_something(self, statement: Statement) -> bool:
+        """Whether the mean is bounded by clearly less than the values are."""
+        sign = -1 if self.larger_is_better else 1
+        return bool(sign * statement.value <= sign * self.number(_SAYING))
 
     def number(self, mean: float) -> float:
         """The statement's number, from a mean."""

@@ -1,4 +1,4 @@
-"""The claim about losses over the iterations: pairs, quantiles and first hits."""
+"""The claim about losses over the iterations: pairs and quantiles."""
 
 import dataclasses
 from typing import ClassVar, Literal
@@ -27,6 +27,9 @@ class LossLevels(BinaryClaim):
     """Below which losses."""
     quantiles: tuple[float, ...]
     """For which shares of new instances a loss is certified, whatever it turns out to be."""
+    counted: Literal["loss", "above", "left"] = "loss"
+    """The loss itself; how far it is above the reference; or which share is left of what lay
+    between the start and the reference."""
     kind: Literal["levels"] = "levels"
 
     @property
@@ -38,28 +41,58 @@ class LossLevels(BinaryClaim):
         self, terms: Terms, evidence: Evidence
     ) -> Float[np.ndarray, "statistic sample instance"]:
         """1 where the loss is above a tolerance at an iteration."""
-        at = [terms.iterations.index(iteration) for iteration in self.iterations]
-        shown = np.moveaxis(evidence.losses[:, :, at], 2, 0)
+        shown = np.stack([self._measured(terms, evidence, i) for i in self.iterations])
         above = shown[:, None] > np.asarray(self.tolerances)[:, None, None]
-        return numbers(above.reshape(-1, *evidence.final.shape))
+        return numbers(above.reshape(self.statistics, *evidence.final.shape))
+
+    def _measured(
+        self, terms: Terms, evidence: Evidence, iteration: int
+    ) -> Float[np.ndarray, "sample instance"]:
+        """What is certified of the loss after an iteration."""
+        losses = evidence.losses[:, :, terms.iterations.index(iteration)]
+        if self.counted == "loss":
+            return losses
+        above = evidence.above(losses)
+        if self.counted == "above":
+            return above
+        gap = evidence.starts - evidence.references
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Where there was nothing to gain, nothing is left unless something was lost.
+            return np.where(above > 0, above / np.maximum(gap, 0.0), 0.0)
 
     def sentence(self, value: float, terms: Terms) -> str:
         """The headline's loss."""
         if not np.isfinite(value):
             return f"no loss is certified for {percent(HEADLINE)} of new instances."
+        above = f" above {terms.above}" if self.counted == "above" and terms.above else ""
+        found = f"end with a loss of at most {rounded_up(value)}{above}"
+        if self.counted == "left" and terms.above:
+            found = (
+                f"have closed all but {rounded_up(value)} of the gap from the start's loss to "
+                f"{terms.above}"
+            )
+        elif self.counted == "left":
+            found = f"end with a loss of at most {rounded_up(value)} times the start's"
         quantiles = len(self.quantiles) * len(self.iterations)
+        pairs = (
+            f", and all {self.statistics} pairs of iteration and loss" if self.tolerances else ""
+        )
         return (
-            f"at least {percent(HEADLINE)} of new instances end with a loss of at most "
-            f"{rounded_up(value)} after {terms.horizon} iterations of the deployed rule (details: "
-            f"{quantiles} such quantiles, and all {self.statistics} pairs of iteration and loss, "
-            "at once)."
+            f"at least {percent(HEADLINE)} of new instances {found} after {terms.horizon} "
+            f"iterations of the deployed rule (details: {quantiles} such quantiles{pairs}, all at "
+            "once)."
         )
 
     def statement(self, basis: Basis) -> Statement:
-        """Half of the share pays for the pairs of iteration and loss, half for the quantiles."""
+        """Half of the share pays for the pairs of iteration and loss, half for the quantiles.
+
+        Without pairs the quantiles have all of it.
+        """
         shape = (len(self.iterations), len(self.tolerances))
-        point, posterior = (v.reshape(shape) for v in self.uppers(basis, 0.5))
-        ranked, drawn = self._quantiles(basis, 0.5)
+        point, posterior = np.ones((2, *shape))
+        if self.tolerances:
+            point, posterior = (v.reshape(shape) for v in self.uppers(basis, 0.5))
+        ranked, drawn = self._quantiles(basis, 0.5 if self.tolerances else 1.0)
         # Both hold at once, so the smaller one does.
         certified = np.minimum(ranked, self._read_off(point))
         certified_posterior = np.minimum(drawn, self._read_off(posterior))
@@ -76,15 +109,19 @@ class LossLevels(BinaryClaim):
             above_posterior=posterior.tolist(),
             quantiles=self._by_share(certified),
             quantiles_posterior=self._by_share(certified_posterior),
-            first_hits=self._first_hits(point),
         )
+
+    def says_something(self, statement: Statement) -> bool:
+        """Whether a loss is certified for any share."""
+        rows = statement.details["quantiles"].values()
+        return any(one is not None for row in rows for one in row)
 
     def _quantiles(self, basis: Basis, part: float) -> tuple[np.ndarray, np.ndarray]:
         """Certified losses by share and iteration, for the deployed rule and for the posterior.
 
         The last iteration has half of what is spent, the others the rest in equal parts.
         """
-        terms, losses = basis.terms, basis.evidence.losses
+        terms = basis.terms
         earlier = len(self.iterations) - 1
         weights = np.array([*[0.5 / max(earlier, 1)] * earlier, 0.5 if earlier else 1.0])
         spent = part * terms.ledger.of(self.name) / len(self.quantiles) * weights
@@ -93,7 +130,7 @@ class LossLevels(BinaryClaim):
         drawn = np.empty_like(point)
         held = np.exp(normalised(basis.log_posterior)) > 0
         for i, iteration in enumerate(self.iterations):
-            seen = losses[:, :, terms.iterations.index(iteration)]
+            seen = self._measured(terms, basis.evidence, iteration)
             for s, share in enumerate(self.quantiles):
                 uppers = quantile_uppers(seen, share, log_prior, float(spent[i]))
                 # A drawn rule is below what all that can be drawn are below.
@@ -117,21 +154,6 @@ class LossLevels(BinaryClaim):
             for share, row in zip(self.quantiles, losses, strict=True)
         }
 
-    def _first_hits(
-        self, above: Float[np.ndarray, "iteration tolerance"]
-    ) -> dict[str, list[int | None]]:
-        """Iterations within which a share of instances is certified to reach each tolerance."""
-        return {
-            f"{share:g}": [
-                next(
-                    (t for t, u in zip(self.iterations, column, strict=True) if u <= 1 - share),
-                    None,
-                )
-                for column in above.T
-            ]
-            for share in self.quantiles
-        }
-
     def judge(self, asserted: Asserted, exact: np.ndarray, truth: Truth) -> tuple[bool, float]:
         """Every pair, every quantile and every first hit must be true."""
         details = asserted.statement.details
@@ -139,8 +161,7 @@ class LossLevels(BinaryClaim):
         above, drawn = (np.array(details[n]).ravel() for n in ("above", "above_posterior"))
         wrong = np.any(point > above + SLACK) or np.any(average > drawn + SLACK)
         wrong |= self._false_quantile(asserted, truth)
-        wrong |= self._false_hit(asserted.statement, point)
-        return bool(wrong), float(np.mean(above - point))
+        return bool(wrong), float(np.mean(above - point)) if self.tolerances else np.nan
 
     def _false_quantile(self, asserted: Asserted, truth: Truth) -> bool:
         """Whether fewer instances than promised end at or below a certified loss."""
@@ -150,19 +171,8 @@ class LossLevels(BinaryClaim):
                 for iteration, loss in zip(self.iterations, losses, strict=True):
                     if loss is None:
                         continue
-                    at = truth.terms.iterations.index(iteration)
-                    below = truth.mean(truth.table.losses[:, :, at] <= loss)
+                    measured = self._measured(truth.terms, truth.table, iteration)
+                    below = truth.mean(measured <= loss)
                     if drawn @ below < float(share) - SLACK:
                         return True
-        return False
-
-    def _false_hit(self, statement: Statement, point: Float[np.ndarray, " pair"]) -> bool:
-        """Whether a certified first hit promises more than is true."""
-        table = point.reshape(len(self.iterations), len(self.tolerances))
-        for share, hits in statement.details["first_hits"].items():
-            for column, hit in zip(table.T, hits, strict=True):
-                if hit is None:
-                    continue
-                if column[self.iterations.index(hit)] > 1 - float(share) + SLACK:
-                    return True
         return False

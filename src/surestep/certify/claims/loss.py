@@ -63,9 +63,8 @@ class ShareOfGoal(BoundedClaim):
 
 @dataclasses.dataclass(frozen=True)
 class ClippedLoss(BoundedClaim):
-    """The loss, counted as a constant where it is larger."""
+    """The loss (above the reference, if there is one), counted as a constant where it is larger."""
 
-    needs_bound: ClassVar[bool] = True
     largest: float
     """Where losses are clipped."""
     kind: Literal["clipped"] = "clipped"
@@ -75,7 +74,7 @@ class ClippedLoss(BoundedClaim):
     ) -> Float[np.ndarray, "statistic sample instance"]:
         """The clipped loss over the constant."""
         del terms
-        return (np.minimum(evidence.final, self.largest) / self.largest)[None]
+        return (np.minimum(evidence.above(evidence.final), self.largest) / self.largest)[None]
 
     def number(self, mean: float) -> float:
         """The mean loss."""
@@ -83,10 +82,11 @@ class ClippedLoss(BoundedClaim):
 
     def sentence(self, value: float, terms: Terms) -> str:
         """The expected loss."""
+        above = f" above {terms.above}" if terms.above else ""
         return (
-            f"on a new instance the deployed rule's loss after {terms.horizon} iterations, "
-            f"counted as {self.largest:.4g} where it is larger, is at most {rounded_up(value)} in "
-            "expectation."
+            f"on a new instance the deployed rule's loss after {terms.horizon} iterations is at "
+            f"most {rounded_up(value)}{above} in expectation, counted as {self.largest:.4g} where "
+            "it is more."
         )
 
 

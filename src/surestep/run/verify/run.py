@@ -16,11 +16,12 @@ from surestep.certify import (
     Certified,
     Plan,
     Statement,
-    choose_opponents,
     find_posterior,
     issue,
+    pilot_run,
     plan_run,
     race_length,
+    references_for,
 )
 from surestep.problem import (
     DataSet,
@@ -31,7 +32,7 @@ from surestep.problem import (
     reached,
     working_precision,
 )
-from surestep.rollout.observe import Observed, Watch
+from surestep.rollout.observe import REACHED, Observed, Watch
 from surestep.rollout.rounding import (
     EXACT,
     PERTURBATIONS,
@@ -153,6 +154,7 @@ def checks_of(run: Finished, rerun: int = 0, seed: int | None = None) -> list[Ch
         *_facts(run, rebuilt),
         *_statements(run.issued, rebuilt, run.elsewhere),
         _thresholds(run),
+        _references(run),
     ]
     if run.elsewhere:
         # Hashes of instances that are drawn again say nothing: what rules do on them does.
@@ -170,9 +172,9 @@ def read_plan(path: Path) -> Plan:
 def _planned_again(run: Finished) -> Plan:
     config, experiment, split = run.config, run.experiment, run.split
     task = config.task(experiment)
-    return plan_run(
-        config.certify, task, experiment, run.prior, split.prior, split.train.size, run.spent
-    )
+    size, rule = split.train.size, experiment.rule(config.seed)
+    pilot = pilot_run(config.certify, task, experiment, rule, run.prior, split.prior, size)
+    return plan_run(config.certify, task, experiment, run.prior, pilot, size, run.spent)
 
 
 def _agrees(stored: Plan, again: Plan, rounding: float) -> bool:
@@ -192,14 +194,15 @@ def _same_plan(run: Finished, plan: Plan) -> Check:
 def _shapes(run: Finished, plan: Plan) -> Check:
     """The evidence has the form that the plan asks for."""
     samples, size = len(run.prior.hypers), plan.train_size
-    hits, opponents = plan.hits, len(plan.opponents)
+    entries, opponents = REACHED * len(plan.targets), len(plan.opponents)
     evidence = run.found.evidence
     wanted = {
         "losses": (samples, size, len(plan.iterations)),
         "thresholds": (size,),
-        "hits": (samples, size, hits),
+        "references": (size,),
+        "reach": (samples, size, entries),
         "opponent_losses": (opponents, size),
-        "opponent_hits": (opponents, size, hits),
+        "opponent_reach": (opponents, size, entries),
         "statistics": (samples, size, len(plan.statistics)),
     }
     wrong = [name for name, shape in wanted.items() if getattr(evidence, name).shape != shape]
@@ -318,6 +321,16 @@ def _thresholds(run: Finished) -> Check:
     return Check("the goal on every train instance", bool(good), "" if good else "differs")
 
 
+def _references(run: Finished) -> Check:
+    """What closeness is counted from, on every train instance."""
+    again = references_for(run.config.certify, run.experiment, run.split.train)
+    stored = run.found.evidence.references
+    good = np.array_equal(again, stored)
+    if run.elsewhere:
+        good = np.allclose(again, stored, rtol=_PRECISION[run.experiment.problem.precision])
+    return Check("the minimum of every train instance", bool(good), "" if good else "differs")
+
+
 def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | None) -> Check:
     """Roll random instances of the train set out again and compare.
 
@@ -328,16 +341,16 @@ def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | No
     number = min(number, train.size)
     chosen = np.sort(np.random.default_rng(seed).choice(train.size, number, replace=False))
     rows = chosen if run.elsewhere else np.arange(train.size)
-    stored = Observed(found.losses[deployed], found.hits[deployed], found.statistics[deployed])
+    stored = Observed(found.losses[deployed], found.reach[deployed], found.statistics[deployed])
     task = run.config.task(run.experiment)
-    first_hits = (plan.hit_tolerances, plan.hits_goal)
-    watch = task.watch(plan.iterations, *first_hits)
+    watch = task.watch(plan.iterations, len(plan.targets))
     bad = _differing(run, run.rule(deployed), watch, stored, rows, deployed)
-    race = task.watch((plan.horizon, race_length(plan.horizon, found.hits)), *first_hits)
-    opponents = choose_opponents(run.config.certify, run.experiment)
+    length = race_length(plan.horizon, found.reach)
+    race = task.watch((plan.horizon, length), len(plan.targets))
+    opponents = run.experiment.chosen(plan.opponents)
     for i, name in enumerate(plan.opponents):
         nothing = np.zeros((train.size, 0))  # statistics are our rule's alone
-        theirs = Observed(found.opponent_losses[i][:, None], found.opponent_hits[i], nothing)
+        theirs = Observed(found.opponent_losses[i][:, None], found.opponent_reach[i], nothing)
         bad |= _differing(run, opponents[name], race, theirs, rows)
     name = f"{len(chosen)} instances rolled out again (chosen by seed {seed})"
     wrong = np.intersect1d(rows[bad], chosen)
@@ -358,9 +371,10 @@ def _differing(
     task = run.config.task(run.experiment)
     # All samples of the group round as they did; elsewhere nothing does.
     hypers = None if sample is None or run.elsewhere else run.prior.hypers
+    wanted = _levels(run)[rows]
 
     def roll_out(rule: Rule, data: DataSet) -> Observed:
-        work = task.work(rule, data, watch, hypers)
+        work = task.work(rule, data, watch, hypers, targets=wanted)
         seen = observe_all(work, sample=0 if hypers is None else sample or 0)
         return jax.tree.map(lambda table, like: table[:, : like.shape[1]], seen, stored)
 
@@ -377,12 +391,19 @@ def _differing(
 
     kinds = (_losses(run, goals), STATISTICS, EXACT if sample is not None else None)
     others = list(zip(*(tables(seen) for seen in perturbed), strict=True)) or [()] * len(kinds)
-    hits = [np.asarray(seen.hits) for seen in (here, then, *perturbed)]
-    good = explained_hits(hits[0], hits[1], hits[2:]).all(axis=1)
+    reach = [np.asarray(seen.reach) for seen in (here, then, *perturbed)]
+    good = explained_hits(reach[0], reach[1], reach[2:]).all(axis=1)
     for one, other, beside, kind in zip(tables(here), tables(then), others, kinds, strict=True):
         if kind is not None:
             good &= explained(one, other, beside, kind).all(axis=1)
     return np.logical_not(good)
+
+
+def _levels(run: Finished) -> Float[np.ndarray, "instance target"]:
+    """The losses that every train instance is to reach."""
+    evidence = run.found.evidence
+    known = (evidence.references, evidence.starts, evidence.thresholds)
+    return np.stack([target.levels(*known) for target in run.plan.targets], axis=1)
 
 
 def _some(run: Finished, rows: Int[np.ndarray, " row"]) -> TrainSet:
