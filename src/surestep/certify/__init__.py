@@ -17,6 +17,7 @@ from surestep.certify.planning import (
 )
 from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.statements import issue, make_certificate
+from surestep.certify.targets import Target
 
 __all__ = [
     "Certificate",
@@ -25,6 +26,7 @@ __all__ = [
     "Pilot",
     "Plan",
     "Statement",
+    "Target",
     "certify",
     "find_posterior",
     "issue",

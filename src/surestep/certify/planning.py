@@ -366,7 +366,8 @@ def _worth_claiming(
 ) -> list[AnyClaim]:
     """The claims that would say something if the train set looked like the pilot.
 
-    That the goal is missed is always claimed: it is what the rule was accepted for.
+    How often the goal is missed is always claimed: it is what the rule was accepted for. So are
+    losses, of which every report shows something.
     """
     planned = _with_shares(settings, bare, claims)
     # The favourite alone, at the level that its weight leaves it.
@@ -376,12 +377,12 @@ def _worth_claiming(
         shares=tuple(Share(one.name, one.epsilon * weight) for one in planned.shares),
     )
     basis = Basis(terms, pilot.forecast(bare.train_size), np.zeros(1), 0)
-    needed = (GoalMissed, UserStatistic)
-    return [
-        claim
-        for claim in claims
-        if isinstance(claim, needed) or claim.says_something(claim.statement(basis))
-    ]
+
+    def needed(claim: AnyClaim) -> bool:
+        levels = isinstance(claim, LossLevels) and bool(claim.tolerances)
+        return levels or isinstance(claim, GoalMissed | UserStatistic)
+
+    return [c for c in claims if needed(c) or c.says_something(c.statement(basis))]
 
 
 def _with_shares(settings: CertifySettings, bare: Plan, claims: list[AnyClaim]) -> Plan:

@@ -6,10 +6,15 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.certify import percent
-from surestep.report.figures import Figure, Line, Mark, Panel, loss_scale
+from surestep.report.counted import (
+    STATEMENT,
+    counted_from,
+    counted_losses,
+    counted_scale,
+    statement_of,
+)
+from surestep.report.figures import Figure, Line, Mark, Panel
 from surestep.run.learned import Learned
-
-STATEMENT = "losses over iterations"
 
 
 def certified(learned: Learned) -> Figure:
@@ -28,7 +33,8 @@ def certified_panel(learned: Learned) -> Panel:
     """One pair of lines for each share: certified at some iterations, observed at all of them."""
     iterations, bounds = certified_quantiles(learned)
     horizon = learned.task.horizon
-    seen = learned.evaluation.losses[0, :, : horizon + 1]
+    seen = counted_losses(learned, learned.evaluation.losses[0, :, : horizon + 1])
+    above = counted_from(learned)
     lines: list[Line] = []
     for share, bound in bounds.items():
         group = f"{percent(share)} of instances"
@@ -41,8 +47,8 @@ def certified_panel(learned: Learned) -> Panel:
     return Panel(
         title="Loss that a share of instances stays below: certified and observed",
         x_label="iteration",
-        y_label="loss",
-        y_scale=loss_scale(learned),
+        y_label=f"loss above {above}" if above else "loss",
+        y_scale=counted_scale(learned),
         lines=lines,
         marks=[Mark(f"horizon ({horizon})", "horizon", float(horizon), "dotted")],
         notes=[
@@ -56,7 +62,7 @@ def certified_panel(learned: Learned) -> Panel:
 
 def certified_quantiles(learned: Learned) -> tuple[list[int], dict[float, list[float]]]:
     """The certified iterations, and by share the losses there; infinite where none is certified."""
-    details = next(s for s in learned.certificate.statements if s.name == STATEMENT).details
+    details = statement_of(learned, STATEMENT).details
     return details["iterations"], {
         float(share): [math.inf if loss is None else float(loss) for loss in losses]
         for share, losses in details["quantiles"].items()

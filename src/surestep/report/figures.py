@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from surestep.certify import rounded_up
 from surestep.evaluate.off_family import Shifted
+from surestep.report.counted import STATEMENT, counted_from, counted_losses, counted_scale
 from surestep.run.learned import Learned
 
 Scale = Literal["linear", "log"]
@@ -245,16 +246,17 @@ def histogram_panel(learned: Learned) -> Panel:
     """Losses at the horizon, with the bound."""
     evaluation, horizon = learned.evaluation, learned.task.horizon
     final = {
-        name: losses[:, horizon]
+        name: counted_losses(learned, losses[:, horizon])
         for name, losses in zip(evaluation.solvers[:2], evaluation.losses[:2], strict=True)
     }
-    scale = loss_scale(learned)
+    above, scale = counted_from(learned), counted_scale(learned)
     shown = np.concatenate(
         [losses[np.isfinite(losses) & ((losses > 0) | (scale == "linear"))]
          for losses in final.values()]
     )  # fmt: skip
     low, high = (shown.min(), shown.max()) if shown.size else (1e-3, 1.0)
-    paper = _paper_marks(learned)
+    # The paper's bound is one for the loss itself.
+    paper = [] if above else _paper_marks(learned)
     if scale == "log":
         beside = [mark.x for mark in paper]
         edges = np.geomspace(min(low, *beside) / 2, max(high, *beside) * 2, 60)
@@ -278,8 +280,8 @@ def histogram_panel(learned: Learned) -> Panel:
     ]
     means = [Mark(f"{n}, mean", n, float(losses.mean())) for n, losses in final.items()]
     return Panel(
-        title=f"Loss after {horizon} iterations",
-        x_label="loss",
+        title=f"Loss after {horizon} iterations" + (f", above {above}" if above else ""),
+        x_label=f"loss above {above}" if above else "loss",
         y_label="instances",
         x_scale=scale,
         bars=bars,
@@ -291,7 +293,7 @@ def histogram_panel(learned: Learned) -> Panel:
 def _certified_marks(learned: Learned) -> list[Mark]:
     """Certified losses at the horizon: of 80 % of instances, and in expectation, clipped."""
     values = {statement.name: statement.value for statement in learned.certificate.statements}
-    quantile, mean = values["losses over iterations"], values.get("loss, clipped")
+    quantile, mean = values[STATEMENT], values.get("loss, clipped")
     marks = [Mark(f"certified: 80% below {rounded_up(quantile, 3)}", "bound", quantile, "solid")]
     if mean is not None:
         label = f"certified: clipped mean below {rounded_up(mean, 3)}"

@@ -15,16 +15,17 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from surestep.certify import Statement, percent, rounded_down, rounded_up
+from surestep.certify import percent, rounded_down, rounded_up
 from surestep.evaluate.break_even import TRAINING
 from surestep.problem import Goal, working_precision
 from surestep.report import page_tables as tables
-from surestep.report.certified import STATEMENT
+from surestep.report.counted import STATEMENT, counted_from, statement_of
 from surestep.report.figures import Figure, Panel
 from surestep.report.page_tables import Table, duration
 from surestep.report.race_table import race_table, speed
 from surestep.report.reading import Key, describe, legend, numbers
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
+from surestep.report.until import until_statement, until_table
 from surestep.rules.base import Rule, hyper_of
 from surestep.run.learned import Learned
 from surestep.storage.files import write_text
@@ -97,7 +98,8 @@ def render_page(
     return _template().render(
         certificate=certificate,
         confidence=percent(1 - certificate.epsilon),
-        main=_named(learned, "missing the goal"),
+        main=until_statement(learned) or statement_of(learned, "missing the goal"),
+        until=until_table(learned),
         goal=goal_in_words(learned.task.goal),
         family=_family(learned),
         tiles=_tiles(learned, loss_comparisons[0], bool(status.get("race"))),
@@ -202,15 +204,13 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _named(learned: Learned, name: str) -> Statement:
-    return next(s for s in learned.certificate.statements if s.name == name)
-
-
 def _tiles(learned: Learned, median: tables.Comparison, raced: bool) -> list[Tile]:
     horizon, success = learned.task.horizon, learned.evaluation.success
-    missing, losses = _named(learned, "missing the goal"), _named(learned, STATEMENT)
+    missing, losses = statement_of(learned, "missing the goal"), statement_of(learned, STATEMENT)
     reach = rounded_down(100 * (1 - missing.value), 3)
+    above = f" above {counted_from(learned)}" if counted_from(learned) else ""
     found = [
+        *_until_tile(learned),
         Tile(
             f"\u2265 {reach}%",
             f"of new instances reach the goal within {horizon} iterations",
@@ -218,7 +218,7 @@ def _tiles(learned: Learned, median: tables.Comparison, raced: bool) -> list[Til
         ),
         Tile(
             f"\u2264 {rounded_up(losses.value, 3)}" if math.isfinite(losses.value) else "none",
-            f"loss of at least 80% of new instances after {horizon} iterations",
+            f"loss{above} of at least 80% of new instances after {horizon} iterations",
             "certified",
         ),
         Tile(
@@ -245,6 +245,23 @@ def _tiles(learned: Learned, median: tables.Comparison, raced: bool) -> list[Til
             )
         )
     return found
+
+
+def _until_tile(learned: Learned) -> list[Tile]:
+    """After how many iterations most instances are close enough, if that is certified."""
+    statement = until_statement(learned)
+    if statement is None or not math.isfinite(statement.value):
+        return []
+    details = statement.details
+    words = details["targets"][details["headline"]["target"]]["words"]
+    share = percent(details["headline"]["share"])
+    return [
+        Tile(
+            f"{statement.value:.0f} iterations",
+            f"until at least {share} of new instances {words}",
+            "certified",
+        )
+    ]
 
 
 def _enumerated(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from surestep.certify import Certificate, percent, rounded_down, rounded_up
 from surestep.evaluate.off_family import Shifted
 from surestep.evaluate.test_set import Evaluated
 from surestep.report.certified import certified_quantiles, observed_quantile
+from surestep.report.counted import counted_losses
 from surestep.run.learned import Learned
 
 
@@ -337,15 +338,15 @@ def ledger_table(certificate: Certificate) -> Table:
 def _bound(name: str, value: float) -> str:
     if not math.isfinite(value):
         return "none"
-    # Advantages are bounded from below, everything else from above.
-    lower = name.startswith("advantage over ")
+    # Advantages and savings are bounded from below, everything else from above.
+    lower = name.startswith(("advantage over ", "saving over "))
     return (rounded_down if lower else rounded_up)(value).replace("-", "\u2212")
 
 
 def certified_table(learned: Learned) -> Table:
     """Certified losses at every certified iteration, beside the test set's."""
     iterations, bounds = certified_quantiles(learned)
-    seen = learned.evaluation.losses[0][:, iterations]
+    seen = counted_losses(learned, learned.evaluation.losses[0])[:, iterations]
     head = [
         [Heading("Iteration"), *(Heading(f"{percent(share)} of instances", 2) for share in bounds)],
         [Heading(name) for _ in bounds for name in ("certified", "test set")],

@@ -103,6 +103,7 @@ class LossLevels(BinaryClaim):
             final,
             float(certified_posterior[headline, -1]),
             self.sentence(final, basis.terms),
+            counted=self.counted,
             iterations=list(self.iterations),
             tolerances=list(self.tolerances),
             above=point.tolist(),

@@ -11,7 +11,7 @@ from surestep.bounds.uniform import quantile_uppers
 from surestep.certify.certificate import Statement, percent
 from surestep.certify.claims.base import SLACK, Asserted, Basis, Claim, Terms, Truth
 from surestep.certify.evidence import reached_in
-from surestep.certify.targets import GRADIENTS, ITERATIONS
+from surestep.certify.targets import GRADIENTS, ITERATIONS, Target
 
 _UNITS = {"iterations": (ITERATIONS, 0.7), "gradients": (GRADIENTS, 0.3)}
 """The units that are certified, and which part of the share pays for each."""
@@ -39,7 +39,8 @@ class Within(Claim):
         """Order statistics of when targets were reached, for all targets and shares at once."""
         terms, held = basis.terms, np.exp(normalised(basis.log_posterior)) > 0
         details: dict[str, Any] = {
-            "targets": [terms.targets[t].words(terms.above) for t in self.targets],
+            "targets": [_described(terms.targets[t], terms) for t in self.targets],
+            "headline": {"target": self.targets.index(self.headline), "share": self.share},
         }
         main: dict[str, tuple[float, float]] = {}
         for name, (unit, part) in _UNITS.items():
@@ -119,6 +120,10 @@ class Within(Claim):
                 if weights @ truth.mean(there) < float(share) - SLACK:
                     return True
         return False
+
+
+def _described(target: Target, terms: Terms) -> dict[str, Any]:
+    return {"kind": target.kind, "value": target.value, "words": target.words(terms.above)}
 
 
 def _plain(table: dict[float, list[float]]) -> dict[str, list[float | None]]:

@@ -1,0 +1,69 @@
+"""After how many iterations instances are close enough: certified, beside the test set."""
+
+import numpy as np
+from jaxtyping import Float
+
+from surestep.certify import Statement, Target, percent
+from surestep.report.page_tables import Cell, Heading, Table
+from surestep.run.learned import Learned
+
+UNTIL = "iterations until"
+
+
+def until_statement(learned: Learned) -> Statement | None:
+    """The certificate's statement about iterations, if it makes one."""
+    return next((s for s in learned.certificate.statements if s.name == UNTIL), None)
+
+
+def until_table(learned: Learned) -> Table | None:
+    """For every accuracy and share the certified iterations, and those of the test set."""
+    statement = until_statement(learned)
+    if statement is None:
+        return None
+    details = statement.details
+    shares = list(details["iterations"])
+    head = [
+        [
+            Heading("New instances"),
+            *(Heading(f"{percent(float(s))} of instances", 3) for s in shares),
+        ],
+        [
+            Heading(name)
+            for _ in shares
+            for name in ("iterations, certified", "test set", "gradients, certified")
+        ],
+    ]
+    rows: list[list[Cell]] = []
+    for number, target in enumerate(details["targets"]):
+        seen = settled(learned, Target(target["kind"], target["value"]))
+        row = [Cell(target["words"])]
+        for share in shares:
+            certified = details["iterations"][share][number]
+            observed = float(np.quantile(seen, float(share), method="inverted_cdf"))
+            later = certified is not None and observed > certified
+            row += [
+                Cell(_count(certified)),
+                Cell(
+                    _count(observed) if np.isfinite(observed) else "missed",
+                    "later" if later else "",
+                    "bad" if later else "",
+                ),
+                Cell(_count(details["gradients"][share][number])),
+            ]
+        rows.append(row)
+    return Table("Iterations until shares of instances are so close, and stay there", head, rows)
+
+
+def settled(learned: Learned, target: Target) -> Float[np.ndarray, " instance"]:
+    """From which iteration on test instances are at a target until the horizon; infinite if not."""
+    evaluation = learned.evaluation
+    losses = evaluation.losses[0, :, : learned.task.horizon + 1]
+    levels = target.levels(evaluation.references, losses[:, 0], evaluation.thresholds)
+    above = ~(np.isfinite(losses) & (losses <= levels[:, None]))
+    last = losses.shape[1] - np.argmax(above[:, ::-1], axis=1)
+    found = np.where(above.any(axis=1), last, 0).astype(float)
+    return np.where(found < losses.shape[1], found, np.inf)
+
+
+def _count(number: float | None) -> str:
+    return "none" if number is None else f"{number:.0f}"
