@@ -1,5 +1,6 @@
 """From the train set's evidence to statements: formulas written out, rounding, refusals."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from support.tiny import (
     changed,
     located,
     planned,
+    references,
 )
 from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
-from surestep.bounds.budget import Share
+from surestep.bounds.budget import Share, divide
 from surestep.bounds.kl import binomial_upper, mean_upper
 from surestep.certify.certificate import Certificate, percent, rounded_down, rounded_up, schema
 from surestep.certify.claims import (
@@ -32,24 +34,28 @@ from surestep.certify.claims import (
     ClippedLoss,
     GoalMissed,
     LossWhereReached,
+    Saving,
     ShareOfGoal,
+    Sooner,
     UserStatistic,
+    Within,
 )
-from surestep.certify.evidence import Evidence
+from surestep.certify.evidence import Evidence, reached_in
 from surestep.certify.gather import certify
 from surestep.certify.plan import Plan
 from surestep.certify.planning import (
     CertifySettings,
     favourite,
     kept_iterations,
-    plan_certificate,
     prior_lambdas,
 )
 from surestep.certify.statements import make_certificate, rigorous_statements
+from surestep.certify.targets import FIRST, Target
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings
 from surestep.problem.datasets import TrainSet
 from surestep.rollout.batched import losses_at
 from surestep.rollout.loop import rollout
+from surestep.rollout.tiles import Alone, observe_all
 from surestep.rules import GradientDescent, HeavyBall
 from surestep.rules.base import hyper_of, solver_fingerprint, with_hyper
 from surestep.run.fresh import certify_rule
@@ -59,7 +65,7 @@ from surestep.train.sample import sample
 RULE = located()
 PRIOR = sample(changed(CONFIG.sample, samples=4), TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
 PLAN = planned(PRIOR)
-FOUND = certify(PLAN, TASK, RULE, PRIOR, OPPONENTS, SPLIT.train)
+FOUND = certify(PLAN, TASK, RULE, PRIOR, OPPONENTS, references(), SPLIT.train)
 with jax.enable_x64(True):
     DEPLOYED = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.deployed_sample]))
 DOCUMENT = make_certificate(
@@ -126,7 +132,8 @@ def test_means_are_chernoff_bounds_at_the_weighted_level():
     expected = mean_upper(float(ratio), N, level("share of the goal"))
     assert statement("share of the goal").value == pytest.approx(float(expected), rel=1e-9)
     c = next(claim.largest for claim in PLAN.claims if claim.kind == "clipped")
-    assert PRIOR.prior_thresholds.max() <= c <= 1.01 * PRIOR.prior_thresholds.max()
+    largest = PRIOR.prior_losses[favourite(PRIOR)].max()
+    assert largest <= c <= 1.01 * largest
     clipped = np.mean(np.minimum(final, c))
     expected = c * mean_upper(float(clipped / c), N, level("loss, clipped"))
     assert statement("loss, clipped").value == pytest.approx(float(expected), rel=1e-9)
@@ -146,12 +153,6 @@ def test_levels_hold_for_all_pairs_at_once():
             paid = level(claim.name) / 2 / pairs
             expected = stats.beta.ppf(1 - paid, k + 1, N - k) if k < N else 1
             assert found["above"][i][j] == pytest.approx(expected, rel=1e-9)
-    # First hits are read off the table.
-    for share in (0.5, 0.8):
-        for j in range(len(claim.tolerances)):
-            column = np.array(found["above"])[:, j]
-            first = [t for t, u in zip(claim.iterations, column, strict=True) if u <= 1 - share]
-            assert found["first_hits"][f"{share:g}"][j] == (first[0] if first else None)
 
 
 def test_quantiles_are_order_statistics_or_losses_of_the_plan():
@@ -193,26 +194,100 @@ def test_the_sublevel_statement_uses_lower_bounds_and_the_declared_moment():
     assert statement(claim.name).value == pytest.approx(min(at), rel=1e-8)
 
 
-def test_paired_claims_compare_on_the_same_instances():
-    claim = next(c for c in PLAN.claims if c.kind == "faster")
-    tolerance = claim.tolerance
-    rule = with_hyper(RULE, jnp.asarray(PRIOR.hypers[FOUND.deployed_sample]))
-    slower = tied = 0
+TARGETS = (Target("start", 0.3), Target("start", 0.6))
+"""How much of the start's loss is left; the rule is soon at the second on nearly all instances."""
+
+
+@functools.cache
+def near():
+    """A plan about targets that are reached, its evidence, and statements by name."""
+    claims = (
+        Within("iterations until", (0, 1), (0.5, 0.8), 1, 0.8),
+        Sooner("sooner", "heavy ball", 1),
+        Saving("saving", "heavy ball", 1),
+    )
+    shares = divide(0.05, {claim.name: claim.weight for claim in claims}).shares
+    plan = changed(PLAN, targets=TARGETS, claims=claims, shares=shares)
+    found = certify(plan, TASK, RULE, PRIOR, OPPONENTS, references(), SPLIT.train)
+    asserted = rigorous_statements(plan, found.evidence, found.log_posterior, found.deployed_sample)
+    return plan, found, {one.name: one for one in asserted}
+
+
+@functools.cache
+def paths(name):
+    """Losses and gradients of every train instance, one rollout after another."""
+    deployed = with_hyper(RULE, jnp.asarray(PRIOR.hypers[near()[1].deployed_sample]))
+    solver = deployed if name == "ours" else OPPONENTS[name]
+    found = []
     for i in range(N):
         theta = SPLIT.train.thetas._replace(
             diagonal=SPLIT.train.thetas.diagonal[i], target=SPLIT.train.thetas.target[i]
         )
-        ours, theirs = np.inf, np.inf
-        for solver in (rule, OPPONENTS["heavy ball"]):
-            run = rollout(solver, PROBLEM, theta, TASK.horizon)
-            below = np.flatnonzero(np.asarray(run.losses) <= tolerance)
-            hit = float(run.gradients[below[0]]) if below.size else np.inf
-            ours, theirs = (hit, theirs) if solver is rule else (ours, hit)
-        slower += not (np.isfinite(ours) and ours <= theirs)
-        tied += bool(np.isfinite(ours) and ours == theirs)
-    expected = stats.beta.ppf(1 - level(claim.name), slower + 1, N - slower)
-    assert statement(claim.name).value == pytest.approx(expected, rel=1e-9)
-    assert statement(claim.name).details["ties_on_train_set"] == tied
+        run = rollout(solver, PROBLEM, theta, 2 * TASK.horizon)
+        found.append((np.asarray(run.losses), np.asarray(run.gradients)))
+    return found
+
+
+def first_there(name, share, most):
+    """The gradient evaluations until so much of the start's loss is left; infinite if never."""
+    hits = []
+    for losses, gradients in paths(name):
+        below = np.flatnonzero(losses[: most + 1] <= share * losses[0])
+        hits.append(float(gradients[below[0]]) if below.size else np.inf)
+    return np.array(hits)
+
+
+def paid(plan, found, name):
+    return plan.ledger.of(name) * np.exp(plan.log_prior[found.deployed_sample])
+
+
+def test_iterations_until_a_target_are_order_statistics_of_rollouts():
+    plan, found, asserted = near()
+    details = asserted["iterations until"].details
+    spent = paid(plan, found, "iterations until")
+    for t, target in enumerate(TARGETS):
+        stays, cost = [], []
+        for losses, gradients in paths("ours"):
+            above = np.flatnonzero(~(losses[: TASK.horizon + 1] <= target.value * losses[0]))
+            since = above[-1] + 1 if above.size else 0
+            stays.append(since if since <= TASK.horizon else np.inf)
+            cost.append(float(gradients[since]) if since <= TASK.horizon else np.inf)
+        for s, share in enumerate((0.5, 0.8)):
+            # The headline has half; the other three pairs of target and share have the rest.
+            weight = 0.5 if (t, s) == (1, 1) else 0.5 / 3
+            for unit, part, seen in (("iterations", 0.7, stays), ("gradients", 0.3, cost)):
+                level = part * weight * spent
+                k = next((k for k in range(N + 1) if stats.binom.sf(k - 1, N, share) <= level), 0)
+                expected = np.sort(seen)[k - 1] if k else np.inf
+                shown = details[unit][f"{share:g}"][t]
+                assert shown == (expected if np.isfinite(expected) else None)
+    assert asserted["iterations until"].value == details["iterations"]["0.8"][1]
+    assert np.isfinite(asserted["iterations until"].value)
+    assert asserted["iterations until"].posterior_value >= asserted["iterations until"].value
+    words = f"after {asserted['iterations until'].value:.0f} iterations of the deployed rule"
+    assert words in asserted["iterations until"].sentence
+
+
+def test_who_is_sooner_is_compared_on_the_same_instances():
+    plan, found, asserted = near()
+    ours = first_there("ours", 0.6, TASK.horizon)
+    theirs = first_there("heavy ball", 0.6, 2 * TASK.horizon)
+    slower = int(np.sum(~(np.isfinite(ours) & (ours <= theirs))))
+    expected = stats.beta.ppf(1 - paid(plan, found, "sooner"), slower + 1, N - slower)
+    assert asserted["sooner"].value == pytest.approx(expected, rel=1e-9)
+    tied = int(np.sum(np.isfinite(ours) & (ours == theirs)))
+    assert asserted["sooner"].details["ties_on_train_set"] == tied
+
+
+def test_the_saving_is_a_lower_bound_in_doublings():
+    plan, found, asserted = near()
+    ours = first_there("ours", 0.6, TASK.horizon)
+    theirs = np.minimum(first_there("heavy ball", 0.6, 2 * TASK.horizon), 2 * TASK.horizon)
+    saved = np.where(np.isfinite(ours), np.log2(theirs / np.maximum(ours, 1)), -5.0)
+    saved = np.clip(saved, -5, 5)
+    upper = mean_upper(float(np.mean(0.5 - saved / 10)), N, paid(plan, found, "saving"))
+    assert asserted["saving"].value == pytest.approx(float(5 * (1 - 2 * upper)), rel=1e-9)
+    assert asserted["saving"].value <= saved.mean()
 
 
 def test_the_advantage_is_a_lower_bound_in_powers_of_ten():
@@ -273,9 +348,10 @@ def test_infinite_losses_count_as_the_worst():
     evidence = Evidence(
         losses=np.array([[[np.inf], [0.0], [3.0]]]),
         thresholds=np.array([2.0, 2.0, 2.0]),
-        hits=np.full((1, 3, 0), np.inf),
+        references=np.zeros(3),
+        reach=np.full((1, 3, 0), np.inf),
         opponent_losses=np.array([[1.0, 1.0, np.inf]]),
-        opponent_hits=np.full((1, 3, 0), np.inf),
+        opponent_reach=np.full((1, 3, 0), np.inf),
         statistics=np.zeros((1, 3, 0)),
     )
     plan = changed(PLAN, iterations=(10,), claims=())
@@ -300,11 +376,8 @@ def test_several_statistics_keep_their_names_whatever_these_are():
     """Columns are found by the order in which statistics are declared, not by the alphabet."""
     own = {"z: share of the first loss": progress_made, "a: last loss": last_loss}
     task = changed(TASK, statistics=own)
-    plan = plan_certificate(
-        CONFIG.certify, TASK.horizon, PRIOR, TASK.start_losses(SPLIT.prior), N, [], None,
-        statistics=list(own),
-    )  # fmt: skip
-    found = certify(plan, task, RULE, PRIOR, {}, SPLIT.train)
+    plan = planned(PRIOR, task=task, opponents=(), compared=False)
+    found = certify(plan, task, RULE, PRIOR, {}, references(), SPLIT.train)
     losses = found.evidence.losses
     shares = np.minimum(losses[:, :, -1] / losses[:, :, 0], 1.0)
     np.testing.assert_allclose(found.evidence.statistics[:, :, 0], shares, rtol=1e-12)
@@ -316,11 +389,8 @@ def test_several_statistics_keep_their_names_whatever_these_are():
 
 def test_a_users_own_statistic_is_certified_like_any_other():
     task = changed(TASK, statistics={"share of the first loss": progress_made})
-    plan = plan_certificate(
-        CONFIG.certify, TASK.horizon, PRIOR, TASK.start_losses(SPLIT.prior), N, [], None,
-        statistics=["share of the first loss"],
-    )  # fmt: skip
-    found = certify(plan, task, RULE, PRIOR, {}, SPLIT.train)
+    plan = planned(PRIOR, task=task, opponents=(), compared=False)
+    found = certify(plan, task, RULE, PRIOR, {}, references(), SPLIT.train)
     document = make_certificate("tiny", plan, "", found, {"train": N}, {})
     own = next(s for s in document.statements if s.name == "share of the first loss")
     losses = found.evidence.losses[found.deployed_sample]
@@ -329,9 +399,9 @@ def test_a_users_own_statistic_is_certified_like_any_other():
     assert own.value == pytest.approx(float(mean_upper(mean, N, weighted)), rel=1e-6)
     wild = changed(TASK, statistics={"share of the first loss": lambda run: run.losses[0]})
     with pytest.raises(ProblemError, match="must lie between 0 and 1"):
-        certify(plan, wild, RULE, PRIOR, {}, SPLIT.train)
+        certify(plan, wild, RULE, PRIOR, {}, references(), SPLIT.train)
     with pytest.raises(ConfigurationError, match="other statistics"):
-        certify(plan, TASK, RULE, PRIOR, {}, SPLIT.train)
+        certify(plan, TASK, RULE, PRIOR, {}, references(), SPLIT.train)
 
 
 def test_the_second_moment_of_the_goal_is_exact():
@@ -409,7 +479,9 @@ def test_a_loss_that_goes_negative_is_refused():
 
     sinking = Sinking.create(CONFIG.problem, CONFIG.family_seed)
     with pytest.raises(ProblemError, match=r"fell to -.* of the TrainSet"):
-        certify(PLAN, changed(TASK, problem=sinking), RULE, PRIOR, OPPONENTS, SPLIT.train)
+        certify(
+            PLAN, changed(TASK, problem=sinking), RULE, PRIOR, OPPONENTS, references(), SPLIT.train
+        )
 
 
 def test_a_solvers_hash_knows_its_kind_and_every_number():
@@ -425,9 +497,10 @@ def tables(losses, **changes):
     evidence = Evidence(
         losses=losses,
         thresholds=np.ones(4),
-        hits=np.zeros((len(losses), 4, 0)),
+        references=np.zeros(4),
+        reach=np.zeros((len(losses), 4, 0)),
         opponent_losses=np.zeros((0, 4)),
-        opponent_hits=np.zeros((0, 4, 0)),
+        opponent_reach=np.zeros((0, 4, 0)),
         statistics=np.zeros((len(losses), 4, 0)),
     )
     claim = LossWhereReached("sublevel", 1.0)
@@ -471,7 +544,7 @@ def test_goals_that_are_zero_or_infinite_count_as_they_should():
 def test_sets_of_a_block_and_more_are_certified_without_opponents_and_statistics(size):
     train = TrainSet.draw(PROBLEM, size, 0)
     seen = TASK.observe(RULE, train, TASK.watch((0, 10)))
-    shapes = (seen.losses.shape, seen.hits.shape, seen.statistics.shape)
+    shapes = (seen.losses.shape, seen.reach.shape, seen.statistics.shape)
     assert shapes == ((size, 2), (size, 0), (size, 0))
 
 
@@ -483,33 +556,45 @@ def test_an_opponent_is_not_beaten_by_being_stopped_early():
             oracle.spend(gradients=3)
             return super().step(oracle, state)
 
-    fast, slow = Wasteful(1 / 100), GradientDescent(1 / 250)
+    fast, slow = Wasteful(1 / 200), GradientDescent(1 / 3000)
+    experiment = changed(EXPERIMENT, baselines={"slow": slow})
     document = certify_rule(
-        "wasteful", fast, TASK, {"slow": slow}, SPLIT.prior, SPLIT.train, CONFIG.certify
+        "wasteful",
+        fast,
+        TASK,
+        experiment,
+        SPLIT.prior,
+        SPLIT.train,
+        changed(CONFIG.certify, shares=(0.5,)),
     )
-    target = float(rounded_up(float(np.median(TASK.thresholds(SPLIT.prior))), 3))
-    horizon = 5 * TASK.horizon
-    mine = TASK.observe(fast, SPLIT.train, TASK.watch((TASK.horizon,), (target,))).hits
-    long = TASK.observe(slow, SPLIT.train, TASK.watch((horizon,), (target,))).hits
+    horizon = 8 * TASK.horizon
+
+    def needed(rule, most):
+        watch = TASK.watch((most,), 1)
+        goals = 0.5 * TASK.start_losses(SPLIT.train)[:, None]
+        work = TASK.work(rule, SPLIT.train, watch, targets=goals)
+        return reached_in(observe_all(work, Alone()).reach, FIRST, 0)
+
+    mine, long = needed(fast, TASK.horizon), needed(slow, horizon)
+    assert np.any((mine > 2 * TASK.horizon) & (long > 2 * TASK.horizon) & np.isfinite(long))
     lost = int(np.sum(~(np.isfinite(mine) & (mine <= long))))
-    found = next(s for s in document.statements if s.name == "faster than slow")
-    share = found.epsilon
-    assert found.value == pytest.approx(float(binomial_upper(lost, N, share)), rel=1e-9)
+    found = next(s for s in document.statements if s.name == "sooner than slow")
+    assert found.value == pytest.approx(float(binomial_upper(lost, N, found.epsilon)), rel=1e-9)
 
 
 def test_two_claims_of_one_name_are_refused():
+    task = changed(TASK, statistics={"missing the goal": last_loss})
     with pytest.raises(ConfigurationError, match="two claims are called 'missing the goal'"):
-        plan_certificate(
-            CONFIG.certify, TASK.horizon, PRIOR, TASK.start_losses(SPLIT.prior), N, [], None,
-            statistics=["missing the goal"],
-        )  # fmt: skip
+        planned(PRIOR, task=task)
 
 
 def test_a_plan_for_other_data_is_refused():
     with pytest.raises(ConfigurationError, match="made for other data"):
-        certify(changed(PLAN, train_size=3), TASK, RULE, PRIOR, OPPONENTS, SPLIT.train)
+        certify(
+            changed(PLAN, train_size=3), TASK, RULE, PRIOR, OPPONENTS, references(), SPLIT.train
+        )
     with pytest.raises(ConfigurationError, match="other opponents"):
-        certify(PLAN, TASK, RULE, PRIOR, {}, SPLIT.train)
+        certify(PLAN, TASK, RULE, PRIOR, {}, references(), SPLIT.train)
 
 
 @pytest.mark.parametrize(

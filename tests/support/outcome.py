@@ -5,10 +5,12 @@ import dataclasses
 import jax
 import numpy as np
 
-from surestep.certify.evidence import Evidence
-from surestep.certify.planning import CertifySettings, plan_certificate
+from surestep.certify.evidence import Evidence, reach_of_paths
+from surestep.certify.pilot import Pilot
+from surestep.certify.planning import CertifySettings, kept_iterations, plan_certificate
 from surestep.certify.posterior import find_posterior
 from surestep.certify.statements import make_certificate
+from surestep.certify.targets import Target
 from surestep.evaluate.off_family import UNSHIFTED, Shifted
 from surestep.evaluate.test_set import LEARNED, Evaluated
 from surestep.problem.base import Problem
@@ -94,6 +96,23 @@ def evaluated(random):
     )
 
 
+def seen(random, samples, size, targets, at):
+    """What certificates rest on, of rules that end at about 1e-4 and an opponent at 0.1."""
+    ours = np.stack([falling(random, size, 4, HORIZON) for _ in range(samples)])
+    theirs = falling(random, size, 1, 2 * HORIZON)
+    thresholds, references = np.ones(size), np.zeros(size)
+    levels = np.stack([t.levels(references, ours[0, :, 0], thresholds) for t in targets], axis=1)
+    return Evidence(
+        losses=ours[:, :, list(at)],
+        thresholds=thresholds,
+        references=references,
+        reach=reach_of_paths(ours, levels),
+        opponent_losses=theirs[None, :, HORIZON],
+        opponent_reach=reach_of_paths(theirs, levels)[None],
+        statistics=np.empty((samples, size, 0)),
+    )
+
+
 def outcome(seed=0):
     """What `learn` would return."""
     random = np.random.default_rng(seed)
@@ -107,18 +126,13 @@ def outcome(seed=0):
         np.ones(200),
         np.full(SAMPLES, -np.log(SAMPLES)),
     )
+    kept, opponents = kept_iterations(HORIZON, 36), ("heavy ball",)
+    targets = (Target("loss", 1e-1), Target("loss", 1e-2), Target("goal"))
+    pilot = Pilot(seen(random, 1, 200, targets, kept), opponents)
     plan = plan_certificate(
-        CertifySettings(), HORIZON, prior, np.full(200, 100.0), TRAIN, ["heavy ball"], 1.0
+        CertifySettings(opponents=opponents), prior, pilot, targets, "", TRAIN, kept, 1.0
     )
-    at = list(plan.iterations)
-    evidence = Evidence(
-        losses=np.stack([falling(random, TRAIN, 4, HORIZON)[:, at] for _ in range(SAMPLES)]),
-        thresholds=np.ones(TRAIN),
-        hits=random.integers(10, 20, (SAMPLES, TRAIN, len(plan.hit_tolerances))).astype(float),
-        opponent_losses=falling(random, TRAIN, 1, HORIZON)[None, :, -1],
-        opponent_hits=np.full((1, TRAIN, len(plan.hit_tolerances)), np.inf),
-        statistics=np.empty((SAMPLES, TRAIN, 0)),
-    )
+    evidence = seen(random, SAMPLES, TRAIN, targets, plan.iterations)
     found = find_posterior(plan, prior, evidence)
     sizes = {"prior": 200, "validation": 200, "train": TRAIN}
     certificate = make_certificate(

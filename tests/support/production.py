@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from support.tiny import OPPONENTS, PROBLEM, SPLIT, TASK, planned
+from support.tiny import OPPONENTS, PROBLEM, SPLIT, TASK, planned, references
 from surestep.certify.gather import certify
 from surestep.certify.statements import make_certificate
 from surestep.problem.draw import working_precision
@@ -37,8 +37,8 @@ def certified_solver() -> Any:
         losses = np.stack([TASK.losses(one, SPLIT.prior)[:, 0] for one in rules])
         thresholds = TASK.thresholds(SPLIT.prior)
         prior = Sampled.given(hypers, np.full(3, 0.9), losses, thresholds, np.zeros(3))
-        plan = planned(prior)
-        found = certify(plan, TASK, rule, prior, OPPONENTS, SPLIT.train)
+        plan = planned(prior, rule=rule)
+        found = certify(plan, TASK, rule, prior, OPPONENTS, references(), SPLIT.train)
         deployed = rules[found.deployed_sample]
     sha256 = solver_fingerprint(deployed)
     document = make_certificate("tiny", plan, sha256, found, {"train": SPLIT.train.size}, {})

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from surestep import paper
-from surestep.certify.planning import plan_certificate
+from surestep.certify.planning import pilot_run, plan_run, references_for
 from surestep.problem.datasets import Split
 from surestep.problem.draw import working_precision
 from surestep.rollout.batched import BLOCK
@@ -30,17 +30,17 @@ with working_precision(PROBLEM):
 TASK = Task(PROBLEM, CONFIG.goal, CONFIG.constraint, CONFIG.horizon, BLOCK)
 
 
-def planned(prior, train=SPLIT.train, **changes):
-    """The plan for a prior, with heavy ball as the opponent."""
-    return plan_certificate(
-        changed(CONFIG.certify, **changes),
-        TASK.horizon,
-        prior,
-        TASK.start_losses(SPLIT.prior),
-        train.size,
-        list(OPPONENTS),
-        EXPERIMENT.goal_second_moment,
-    )
+def planned(prior, train=SPLIT.train, rule=RULE, task=TASK, **changes):
+    """The plan for a prior, with heavy ball as the opponent unless changes say otherwise."""
+    settings = changed(CONFIG.certify, **{"opponents": tuple(OPPONENTS)} | changes)
+    experiment = changed(EXPERIMENT, statistics=task.statistics)
+    pilot = pilot_run(settings, task, experiment, rule, prior, SPLIT.prior, train.size)
+    return plan_run(settings, task, experiment, prior, pilot, train.size)
+
+
+def references(train=SPLIT.train):
+    """The losses that closeness on a set is counted from."""
+    return references_for(CONFIG.certify, EXPERIMENT, train)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ from surestep.certify.claims import (
     UserStatistic,
     Within,
 )
-from surestep.certify.evidence import Evidence
+from surestep.certify.evidence import Evidence, reach_of_paths
 from surestep.certify.plan import Plan
 from surestep.certify.planning import QUANTILES
 from surestep.certify.posterior import find_posterior
@@ -163,24 +163,13 @@ def _family(
     references = np.zeros(len(thresholds)) if references is None else references
     starts = losses[0, :, 0]
     levels = np.stack([t.levels(references, starts, thresholds) for t in targets], axis=1)
-
-    def reach(paths: np.ndarray) -> np.ndarray:
-        below = paths[..., None, :] <= levels[:, :, None]
-        first = np.where(below.any(axis=-1), below.argmax(axis=-1), np.inf)
-        # The iteration after the last one that is above.
-        above = np.flip(~below, axis=-1)
-        last = below.shape[-1] - above.argmax(axis=-1)
-        settled = np.where(above.any(axis=-1), last, 0)
-        settled = np.where(settled < below.shape[-1], settled, np.inf)
-        return np.concatenate([settled, settled, first], axis=-1)
-
     table = Evidence(
         losses=losses[:, :, list(ITERATIONS)],
         thresholds=thresholds,
         references=references,
-        reach=reach(losses),
+        reach=reach_of_paths(losses, levels),
         opponent_losses=opponent[None, :, ITERATIONS[-1]],
-        opponent_reach=reach(opponent)[None],
+        opponent_reach=reach_of_paths(opponent, levels)[None],
         # A user's statistic: the last loss, cut off and scaled.
         statistics=np.clip(losses[:, :, -1:], 0.0, 0.3) / 0.3,
     )

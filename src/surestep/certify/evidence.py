@@ -81,3 +81,18 @@ def reached_in(
 ) -> Float[np.ndarray, "*rest"]:
     """After how many iterations or gradients (the unit) a target is reached; see `targets`."""
     return reach[..., unit * (reach.shape[-1] // REACHED) + target]
+
+
+def reach_of_paths(
+    losses: Float[np.ndarray, "*rest instance iteration"],
+    levels: Float[np.ndarray, "instance target"],
+) -> Float[np.ndarray, "*rest instance entry"]:
+    """When losses over all iterations reach every instance's targets, one gradient an iteration."""
+    below = np.isfinite(losses)[..., None, :] & (losses[..., None, :] <= levels[:, :, None])
+    first = np.where(below.any(axis=-1), below.argmax(axis=-1), np.inf)
+    # The iteration after the last one that is above.
+    above, length = np.flip(~below, axis=-1), losses.shape[-1]
+    last = length - above.argmax(axis=-1)
+    settled = np.where(above.any(axis=-1), last, 0)
+    settled = np.where(settled < length, settled, np.inf)
+    return np.concatenate([settled, settled, first], axis=-1)
