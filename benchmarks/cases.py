@@ -18,9 +18,11 @@ from benchmarks.measure import Call
 from benchmarks.records import Temporary
 from surestep.base.keys import named_key
 from surestep.certify.gather import certify
+from surestep.certify.pilot import pilot_on
 from surestep.certify.plan import Plan
-from surestep.certify.planning import CertifySettings, plan_certificate
+from surestep.certify.planning import CertifySettings, kept_iterations, plan_certificate
 from surestep.certify.statements import make_certificate
+from surestep.certify.targets import Target
 from surestep.evaluate.test_set import EvaluateSettings, evaluate
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings
 from surestep.problem.datasets import PriorSet, TestSet, TrainSet, ValidationSet
@@ -188,18 +190,24 @@ def _rollouts(rule: Rule, task: Task, data: TrainSet) -> Callable[[], int]:
     return found
 
 
-def _planned(task: Task, prior: Sampled, train: int) -> Plan:
-    starts = task.start_losses(PriorSet.draw(task.problem, 64, 0))
-    return plan_certificate(CertifySettings(), task.horizon, prior, starts, train, [], None)
+_TARGETS = (Target("start", 1e-2), Target("start", 1e-4))
+
+
+def _planned(task: Task, rule: Rule, prior: Sampled, train: int) -> Plan:
+    data, kept = PriorSet.draw(task.problem, 64, 0), kept_iterations(task.horizon, 36)
+    none, samples = np.zeros(data.size), len(prior.hypers)
+    hyper = prior.hypers[0]
+    pilot = pilot_on(task, rule, hyper, {}, _TARGETS, kept, data, none, samples, train)
+    return plan_certificate(CertifySettings(), prior, pilot, _TARGETS, "", train, kept, None)
 
 
 def _certified(dimension: int, samples: int, instances: int, iterations: int) -> Prepared:
     mine = setting(dimension)
     task, prior = mine.task(iterations), mine.prior(samples, 64)
     data = TrainSet.draw(mine.problem, instances, 0)
-    plan = _planned(task, prior, instances)
+    plan, none = _planned(task, mine.rule, prior, instances), np.zeros(instances)
     return Prepared(
-        lambda: certify(plan, task, mine.rule, prior, {}, data).evidence.losses,
+        lambda: certify(plan, task, mine.rule, prior, {}, none, data).evidence.losses,
         _rollouts(mine.rule, task, data),
     )
 
@@ -229,8 +237,8 @@ def statements_samples(size: int) -> Prepared:
     mine = setting()
     task, prior = mine.task(), mine.prior(size, 64)
     data = TrainSet.draw(mine.problem, 256, 0)
-    plan = _planned(task, prior, data.size)
-    found = certify(plan, task, mine.rule, prior, {}, data)
+    plan = _planned(task, mine.rule, prior, data.size)
+    found = certify(plan, task, mine.rule, prior, {}, np.zeros(data.size), data)
     return Prepared(lambda: make_certificate("bench", plan, "", found, {"train": 256}, {}))
 
 

@@ -61,7 +61,20 @@ def test_sizes_follow_from_shares_of_what_is_left():
     # 54 s for solves: 0.1 for the prior set, two solves each, and 0.3 for tests, twelve each.
     found = afford(Means(budget=240.0, left=58.0, solve=0.0625, compiling=0.0), SIZES, 1, 10)
     assert found.sizes == SplitSizes(prior=43, validation=43, train=151, test=21)
-    assert found.minima == pytest.approx(0.15 * 54)
+    assert found.minima == 1.0 and found.closeness
+
+
+def test_minima_that_take_long_are_found_less_well_and_not_certified():
+    means = Means(budget=240.0, left=58.0, solve=0.0625, compiling=0.0, minimum=0.5)
+    found = afford(means, SIZES, 1, 10)
+    # 21 test instances would take 10.5 s, of which 0.15 of 54 s are given.
+    assert found.minima == pytest.approx(0.15 * 54 / 10.5)
+    assert not found.closeness
+    assert "how close to the minima solves come, in the certificate" in found.left_out
+    # In time for tests, but 211 instances of a certificate are too many.
+    less = afford(dataclasses.replace(means, minimum=0.1), SIZES, 1, 10)
+    assert less.minima == 1.0 and not less.closeness
+    assert afford(dataclasses.replace(means, minimum=0.05), SIZES, 1, 10).closeness
 
 
 def test_instances_that_take_long_to_draw_are_fewer():
@@ -74,10 +87,13 @@ def test_instances_that_take_long_to_draw_are_fewer():
     solve=st.floats(0, 100),
     compiling=st.floats(0, 60),
     opponents=st.integers(1, 3),
+    minimum=st.floats(0, 10),
 )
-def test_a_run_is_always_possible_and_more_time_is_never_worse(left, solve, compiling, opponents):
+def test_a_run_is_always_possible_and_more_time_is_never_worse(
+    left, solve, compiling, opponents, minimum
+):
     few, many = (
-        afford(Means(300.0, seconds, solve, compiling), SIZES, opponents, 10)
+        afford(Means(300.0, seconds, solve, compiling, minimum=minimum), SIZES, opponents, 10)
         for seconds in (left, left + 100.0)
     )
     assert few.sizes.train >= 30 and min(dataclasses.astuple(few.sizes)) >= 10
@@ -86,4 +102,5 @@ def test_a_run_is_always_possible_and_more_time_is_never_worse(left, solve, comp
     assert all(less <= more for less, more in pairs)
     # What was said to be left out is what was.
     assert (few.sizes != SIZES) == any("instances" in words for words in few.left_out)
-    assert few.compared == all("certificate" not in words for words in few.left_out)
+    assert few.compared == all("comparison" not in words for words in few.left_out)
+    assert few.closeness == all("how close" not in words for words in few.left_out)

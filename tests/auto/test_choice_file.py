@@ -64,7 +64,7 @@ def choice_of(rule, tolerance=1 / 3) -> Choice:
         Entry("the last", False, math.inf, math.inf, math.inf),
     )
     opponents = {"L-BFGS": LBFGS(), "gradient descent": GradientDescent(0.1)}
-    return Choice(checked, opponents, "the best (trained), ééé", entries, 9, 3.3, 9.0, 4.25)
+    return Choice(checked, opponents, "the best (trained), ééé", entries, 9, 3.3, 900, 4.25)
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])

@@ -18,6 +18,7 @@ from support.tiny import (
     changed,
     located,
     planned,
+    references,
 )
 from surestep.base.errors import ConfigurationError
 from surestep.certify.gather import certify
@@ -176,7 +177,7 @@ def learned():
         changed(CONFIG.sample, samples=3), TASK, LEARNED_RULE, SPLIT.prior, SPLIT.validation, 0
     )
     plan = planned(prior)
-    posterior = certify(plan, TASK, LEARNED_RULE, prior, OPPONENTS, SPLIT.train)
+    posterior = certify(plan, TASK, LEARNED_RULE, prior, OPPONENTS, references(), SPLIT.train)
     document = make_certificate("tiny", plan, "", posterior, {"train": 64}, {})
     return Learned(TASK, LEARNED_RULE, document, prior, posterior, FOUND)
 

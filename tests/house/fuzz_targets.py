@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import surestep
-from support.tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT
+from support.tiny import PROBLEM, RULE, SPLIT, planned
 from surestep import paper
 from surestep.auto.arena import Entry
 from surestep.auto.choice import Choice
@@ -27,6 +27,7 @@ from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
 from surestep.problem.instance_files import read_arrays_of
 from surestep.rules import Checked, Coordinatewise, GradientDescent, Newton, Safeguarded
+from surestep.rules.base import hyper_of
 from surestep.run.charges import Charge, read_charges
 from surestep.run.verify.run import read_plan
 from surestep.solver.monitor import Monitor
@@ -64,10 +65,9 @@ def _prior() -> Sampled:
 
 
 def _plan() -> Plan:
-    from surestep.certify.planning import plan_certificate  # noqa: PLC0415
-
-    names = list(EXPERIMENT.baselines)[:1]
-    return plan_certificate(CONFIG.certify, 10, _prior(), np.ones(5), 64, names, 1.0)
+    prior = _prior()
+    hypers = np.repeat(np.asarray(hyper_of(RULE))[None], len(prior.hypers), axis=0)
+    return planned(dataclasses.replace(prior, hypers=hypers))
 
 
 def _certificate() -> Certificate:
@@ -106,7 +106,7 @@ def _choice(folder: Path) -> list[bytes]:
     found = []
     for rule in (simple, learned):
         checked = Checked(rule, GradientDescent(1e-3), at=3, tolerance=0.1)
-        choice = Choice(checked, opponents, "one (trained)", entries, 3, 10.0, 9.0, 2.5)
+        choice = Choice(checked, opponents, "one (trained)", entries, 3, 10.0, 900, 2.5)
         write_choice(folder / "choice.safetensors", choice)
         found.append((folder / "choice.safetensors").read_bytes())
     return found

@@ -12,6 +12,7 @@ from support.tiny import (
     TEACHER,
     changed,
     planned,
+    references,
 )
 from surestep.certify.gather import certify
 from surestep.evaluate.test_set import evaluate
@@ -43,7 +44,9 @@ def run(stage, seed):
         sample(small, ANYTHING, rule, split.prior, split.validation, seed)
     elif stage == "certify":
         prior = sample(small, ANYTHING, rule, split.prior, split.validation, seed)
-        certify(planned(prior), ANYTHING, rule, prior, OPPONENTS, split.train)
+        certify(
+            planned(prior), ANYTHING, rule, prior, OPPONENTS, references(split.train), split.train
+        )
     elif stage == "evaluate":
         evaluate(CONFIG.evaluate, TASK, rule, BASELINES, Accuracies((1e2, 1.0)), split.test)
 

@@ -18,8 +18,10 @@ from surestep.auto.goals import decrease_goal
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.certify.certificate import Certificate
+from surestep.certify.evidence import reached_in
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import Certified
+from surestep.certify.targets import FIRST
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem.base import Problem
 from surestep.problem.datasets import Split, SplitSizes
@@ -52,9 +54,11 @@ def loss(x, theta):
 PROBLEM = Problem.of(loss, np.ones(3), sample=sample, lower=None, name="deep")
 OPPONENT = GradientDescent(0.15)
 ALLOWED = [
+    "iterations until",
     "missing the goal",
     "losses over iterations",
     "sooner than gradient descent",
+    "saving over gradient descent",
     "better than gradient descent",
 ]
 
@@ -82,6 +86,8 @@ SETTINGS = changed(
     training=TrainingSettings(objective="log", distances=True, floor=1e-8),
     locate=changed(CONFIG.locate, steps=100, chunk=50, check_every=50, keep="best"),
     sample=changed(CONFIG.sample, samples=3, burn_in=0, thinning=1),
+    # As if nobody knew the minima, which training and evaluation count from.
+    certify=changed(CONFIG.certify, closeness=False),
     evaluate=EvaluateSettings(limit=100, timed=2, shifted=0),
 )
 
@@ -134,9 +140,11 @@ def test_certified_probabilities_are_clopper_and_pearsons(opened):
     theirs = rollouts(OPPONENT, PROBLEM, train.thetas, plan.horizon, 60)
     np.testing.assert_allclose(found.evidence.opponent_losses[0], theirs.losses[:, -1], rtol=1e-9)
     hits = np.argmax(np.asarray(theirs.losses) <= found.evidence.thresholds[:, None], axis=1)
-    np.testing.assert_array_equal(found.evidence.opponent_hits[0, :, -1], 1 + hits)
+    assert [target.kind for target in plan.targets] == ["goal"]
+    their_hits = reached_in(found.evidence.opponent_reach[0], FIRST, 0)
+    np.testing.assert_array_equal(their_hits, 1 + hits)
     ours = found.evidence.losses[found.deployed_sample, :, -1]
-    our_hits = found.evidence.hits[found.deployed_sample, :, -1]
+    our_hits = reached_in(found.evidence.reach[found.deployed_sample], FIRST, 0)
     slack = next(c.slack for c in plan.claims if c.kind == "better")
     assert 0 < slack < 1e-3
     misses = {
@@ -149,6 +157,17 @@ def test_certified_probabilities_are_clopper_and_pearsons(opened):
         level, count = stated[name].epsilon * weight, int(missed.sum())
         expected = stats.beta.ppf(1 - level, count + 1, train.size - count)
         assert stated[name].value == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_where_minima_are_known_losses_are_counted_from_them():
+    """However deep they are: what lies above them is never negative."""
+    known = changed(SETTINGS, certify=changed(SETTINGS.certify, closeness=True))
+    stated = {s.name: s for s in surestep.learn(known, EXPERIMENT).certificate.statements}
+    assert {"share left", "loss, clipped", "advantage over gradient descent"} <= set(stated)
+    assert "better than gradient descent" not in stated
+    for name in ("iterations until", "losses over iterations", "loss, clipped"):
+        assert "the minimum" in stated[name].sentence
+    assert 0 < stated["losses over iterations"].value < 1
 
 
 def test_it_is_verified_and_solved(folder, opened):
@@ -249,6 +268,7 @@ def test_an_infinite_loss_reaches_no_goal_even_if_the_goal_is_infinite():
 
     thetas = draw(Overflowing(), 3, named_key(0, "data"))
     goal = Goal(1.0, 0.0, "decrease")
-    watch, levels = Watch((0, 2), goal=goal).compiled_for()
-    seen = observe(GradientDescent(1e-3), Overflowing(), thetas, watch, levels, 3)
-    assert np.all(np.isinf(seen.losses)) and np.all(np.isinf(seen.hits))
+    levels = jax.vmap(lambda theta: goal.threshold(Overflowing(), theta))(thetas)[:, None]
+    assert np.all(np.isinf(levels))
+    seen = observe(GradientDescent(1e-3), Overflowing(), thetas, levels, Watch((0, 2), 1), 3)
+    assert np.all(np.isinf(seen.losses)) and np.all(np.isinf(seen.reach))

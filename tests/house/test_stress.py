@@ -26,6 +26,7 @@ from surestep.solver.solver import Solver
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder
 from surestep.train.constraint import Constraint
+from surestep.train.experiment import Accuracies, Experiment
 from surestep.train.task import Task
 
 USUAL, NAN, INFINITE, FLAT, WILD, NAN_GRADIENT = range(6)
@@ -102,7 +103,7 @@ def require_sound(document):
     assert not [n for n in found if math.isnan(n)]
     assert "nan" not in str(document).lower().split()
     for statement in document.statements:
-        assert statement.value >= 0 or statement.name.startswith("advantage"), statement
+        assert statement.value >= 0 or statement.name.startswith(("advantage", "saving")), statement
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +117,19 @@ def task(**changes):
     )
 
 
+def rival():
+    """An experiment with one opponent, of which nothing else matters here."""
+    return Experiment(
+        PROBLEM, lambda key: GradientDescent(0.1), None, {"slow": GradientDescent(1e-4)},
+        Accuracies((1e-2,)),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("exponent", [1.0, 0.5])
 def test_a_certificate_of_edgy_instances_holds_numbers_only(exponent, data):
     document = certify_rule(
         "edgy", GradientDescent(0.1), task(exponent=exponent),
-        {"slow": GradientDescent(1e-4)}, data[0], data[1], CONFIG.certify,
+        rival(), data[0], data[1], CONFIG.certify,
     )  # fmt: skip
     require_sound(document)
 

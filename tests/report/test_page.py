@@ -72,7 +72,7 @@ def test_the_page_says_everything_the_certificate_says(page):
             assert text[1:] in shown
     for share in LEARNED.certificate.ledger:
         assert share.name in shown
-    goal = LEARNED.certificate.statements[0]
+    goal = next(s for s in LEARNED.certificate.statements if s.name == "missing the goal")
     assert f"\u2265 {rounded_down(100 * (1 - goal.value), 3)}%" in shown
     for text in ("valley", "steep & narrow", "step_sizes.initial", "1e-06", "0.10", "12.5 s"):
         assert text in shown
@@ -132,9 +132,9 @@ HOSTILE = "\"'><script>steal()</script><img src=//a.b/x onerror=steal()></style>
 
 
 def hostile(value: Any) -> Any:
-    """The same with every text followed by one that would break out, names of fields apart."""
+    """The same with every text followed by one that would break out, names and kinds apart."""
     if isinstance(value, dict):
-        return {key: hostile(inner) for key, inner in value.items()}
+        return {key: inner if key == "kind" else hostile(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [hostile(inner) for inner in value]
     words = ("inf", "-inf", "nan")
@@ -308,7 +308,7 @@ def test_the_ledger_rounds_to_the_safe_side_and_adds_up():
     values = {s.name: s.value for s in LEARNED.certificate.statements}
     for row in table.rows[:-1]:
         shown, exact = float(row[1].text.replace("\u2212", "-")), values[row[0].text]
-        lower = row[0].text.startswith("advantage")
+        lower = row[0].text.startswith(("advantage", "saving"))
         assert (shown <= exact) if lower else (shown >= exact)
         assert shown == pytest.approx(exact, rel=2e-3)
     assert table.rows[-1][3].text == "0.05"

@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from support.equal import assert_same
-from support.tiny import CONFIG, EXPERIMENT, OPPONENTS, PROBLEM, RULE, SPLIT, TASK, changed, planned
+from support.tiny import (
+    CONFIG,
+    EXPERIMENT,
+    OPPONENTS,
+    PROBLEM,
+    RULE,
+    SPLIT,
+    TASK,
+    changed,
+    planned,
+    references,
+)
 from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.base.keys import named_key
 from surestep.certify.certificate import Certificate
@@ -86,8 +97,8 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
     """Each tile has the bits of the plain program; the whole set's program may round otherwise."""
     train = TrainSet.draw(PROBLEM, SIZE, 3)
     plan = planned(prior, train)
-    watch = short.watch(plan.iterations, plan.hit_tolerances)
-    work = short.work(RULE, train, watch, prior.hypers)
+    watch, goals = short.watch(plan.iterations, 1), 0.5 * TASK.start_losses(train)[:, None]
+    work = short.work(RULE, train, watch, prior.hypers, targets=goals)
     assert work.cuts == Cuts(SIZE, 31) and work.number == 6
     places = [work.place(tile) for tile in (1, 5)]
     assert places == [(slice(1, 2), slice(0, 31)), (slice(2, 3), slice(31, SIZE))]
@@ -97,15 +108,14 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
         [number], here = range(SIZE)[work.place(tile).samples], work.place(tile).instances
         padded = np.minimum(np.arange(here.start, here.start + 31), SIZE - 1)
         thetas = jax.tree.map(lambda leaf, chosen=padded: leaf[chosen], train.thetas)
-        compiled_for, levels = watch.compiled_for()
         rule = with_hyper(RULE, jnp.asarray(prior.hypers[number]))
-        alone = observe(rule, PROBLEM, thetas, compiled_for, levels, 16)
+        alone = observe(rule, PROBLEM, thetas, jnp.asarray(goals[padded]), watch, 16)
         known = here.stop - here.start
         np.testing.assert_array_equal(seen.losses, alone.losses[None, :known])
-        np.testing.assert_array_equal(seen.hits, alone.hits[None, :known])
-        whole = observe(rule, PROBLEM, train.thetas, compiled_for, levels, 16)
+        np.testing.assert_array_equal(seen.reach, alone.reach[None, :known])
+        whole = observe(rule, PROBLEM, train.thetas, jnp.asarray(goals), watch, 16)
         np.testing.assert_allclose(whole.losses[here], seen.losses[0], rtol=1e-9)
-        np.testing.assert_array_equal(whole.hits[here], seen.hits[0])
+        np.testing.assert_array_equal(whole.reach[here], seen.reach[0])
     rule = with_hyper(RULE, jnp.asarray(prior.hypers[1]))
     single = dataclasses.replace(work, rule=rule, hypers=None)
     np.testing.assert_array_equal(observe_all(single).losses[:31], found[1].losses[0])
@@ -115,9 +125,9 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
 def test_samples_of_a_batch_are_what_each_is_alone(short, prior, together):
     train = TrainSet.draw(PROBLEM, SIZE, 3)
     plan = planned(prior, train)
-    watch = short.watch(plan.iterations, plan.hit_tolerances)
+    watch, goals = short.watch(plan.iterations, 1), 0.5 * TASK.start_losses(train)[:, None]
     alone, batch = (
-        changed(short, sample_block=number).work(RULE, train, watch, prior.hypers)
+        changed(short, sample_block=number).work(RULE, train, watch, prior.hypers, targets=goals)
         for number in (1, together)
     )
     assert batch.number == 2 * -(-3 // min(together, 3))
@@ -126,7 +136,7 @@ def test_samples_of_a_batch_are_what_each_is_alone(short, prior, together):
         for tile, found in Alone().observe(work, range(work.number)):
             tables.put(work.place(tile), found)
     np.testing.assert_allclose(seen.losses, reference.losses, rtol=1e-9)
-    np.testing.assert_array_equal(seen.hits, reference.hits)
+    np.testing.assert_array_equal(seen.reach, reference.reach)
 
 
 def test_a_contract_that_is_broken_far_into_a_set_is_reported_with_the_instance(short):
@@ -164,10 +174,12 @@ def test_a_streamed_set_gives_the_same_certificate_and_is_never_asked_for_all(sh
     assert stored.sha256 == TrainSet.draw(PROBLEM, SIZE, 3).sha256 == streamed.sha256
     plan = planned(prior, stored)
     asked.clear()
-    found = certify(plan, short, RULE, prior, OPPONENTS, streamed)
-    # Two runs of instances for the samples, two for the opponent, two chunks for the goal.
-    assert asked == [31, 30, 31, 30, 32, 29]
-    expected = certify(plan, short, RULE, prior, OPPONENTS, stored)
+    none = np.zeros(SIZE)
+    found = certify(plan, short, RULE, prior, OPPONENTS, none, streamed)
+    # Two chunks for the goals and two for the starts, then two runs of instances for the samples
+    # and two for the opponent.
+    assert asked == [32, 29, 32, 29, 31, 30, 31, 30]
+    expected = certify(plan, short, RULE, prior, OPPONENTS, none, stored)
     assert_same(found, expected)
 
 
@@ -247,7 +259,7 @@ def test_a_single_npy_file_is_a_theta_of_one_array(tmp_path):
 
 def test_statements_do_not_depend_on_how_many_samples_are_averaged_at_a_time(prior, monkeypatch):
     plan = planned(prior)
-    found = certify(plan, TASK, RULE, prior, OPPONENTS, SPLIT.train)
+    found = certify(plan, TASK, RULE, prior, OPPONENTS, references(), SPLIT.train)
     basis = (plan, found.evidence, found.log_posterior, found.deployed_sample)
     together = rigorous_statements(*basis)
     monkeypatch.setattr(claims, "_AT_ONCE", 1)
@@ -259,7 +271,7 @@ def run(prior, tmp_path):
     """A folder with samples and a certificate, as a run leaves it."""
     folder = RunFolder(tmp_path / "run")
     plan = planned(prior)
-    found = certify(plan, TASK, RULE, prior, OPPONENTS, SPLIT.train)
+    found = certify(plan, TASK, RULE, prior, OPPONENTS, references(), SPLIT.train)
     folder.save("sample", prior)
     make_certificate("tiny", plan, "", found, {}, {}).save(folder.certificate_path)
     charge(folder, OWN, plan.epsilon, SPLIT.train)
@@ -280,7 +292,8 @@ def test_the_deployed_rule_alone_pays_for_no_other(run, prior):
     # Clopper-Pearson at the claim's whole share: the prior has one sample.
     share = next(s.epsilon for s in document.ledger if s.name == "missing the goal")
     expected = stats.beta.ppf(1 - share, misses + 1, 64 - misses)
-    assert document.statements[0].value == pytest.approx(expected, rel=1e-9)
+    missing = next(s for s in document.statements if s.name == "missing the goal")
+    assert missing.value == pytest.approx(expected, rel=1e-9)
     assert document.solver_sha256 == solver_fingerprint(rule)
     assert document.deployed_sample == 0
 

@@ -175,9 +175,12 @@ def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
 
 def test_works_and_results_survive_the_way_between_processes():
     hypers = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    work = TASK.work(RULE, SPLIT.train, TASK.watch((0, 7), (0.1, 1e-17 / 3)), hypers, "heavy ball")
+    targets = np.tile([0.1, 1e-17 / 3], (SPLIT.train.size, 1))
+    watch = TASK.watch((0, 7), 2)
+    work = TASK.work(RULE, SPLIT.train, watch, hypers, "heavy ball", targets, 32)
     facts, arrays = unpack_job(pack_work(work, [2, 0]))
-    assert facts["tolerances"] == [0.1, 1e-17 / 3] and facts["at"] == [0, 7]
+    assert facts["length"] == 32 and facts["at"] == [0, 7]
+    np.testing.assert_array_equal(arrays["targets"], targets)
     assert facts["name"] == "heavy ball" and facts["sha256"] == SPLIT.train.sha256
     assert arrays["hypers"].dtype == np.float32
     np.testing.assert_array_equal(arrays["hypers"], hypers)
@@ -253,8 +256,8 @@ def test_nobody_is_inside_the_client_once_the_board_is_closed(monkeypatch):
 
 @unchecked()
 def test_what_is_no_tile_of_the_work_is_refused():
-    work = TASK.work(RULE, SPLIT.train, TASK.watch((0, 7), (0.1,)))
-    fits = Observed(np.zeros((1, 64, 2)), np.zeros((1, 64, 1)), np.zeros((1, 64, 0)))
+    work = TASK.work(RULE, SPLIT.train, TASK.watch((0, 7), 1), targets=np.ones((64, 1)))
+    fits = Observed(np.zeros((1, 64, 2)), np.zeros((1, 64, 3)), np.zeros((1, 64, 0)))
     assert _expected(work, 0, fits) == (0, fits)
     short = dataclasses.replace(fits, losses=np.zeros((1, 63, 2)))
     for tile, seen in ((0, short), (1, fits), (-1, fits)):

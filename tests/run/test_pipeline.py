@@ -22,6 +22,7 @@ from support.tiny import (
     changed,
     located,
     planned,
+    references,
 )
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.certify.gather import certify
@@ -195,7 +196,7 @@ def test_sampling_goes_on_from_any_save(saves, tmp_path, monkeypatch):
 @pytest.mark.parametrize("saves", [1, 3])
 def test_certifying_goes_on_from_any_save(saves, tmp_path, monkeypatch):
     prior = sample(CHAIN, TASK, RULE, SPLIT.prior, SPLIT.validation, 0)
-    arguments = (planned(prior), TASK, RULE, prior, OPPONENTS, SPLIT.train)
+    arguments = (planned(prior), TASK, RULE, prior, OPPONENTS, references(), SPLIT.train)
     alone = certify(*arguments)
     monkeypatch.setattr(Saving, "is_due", lambda self: True)
     (tmp_path / "left").write_text(str(saves))

@@ -67,7 +67,7 @@ def last_digit(value):
     return float(np.nextafter(value, 10.0))
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(7))
 def test_a_changed_digit_in_any_statement_is_found(run, number):
     def change(plain):
         statement = plain["statements"][number]
@@ -84,7 +84,7 @@ def test_a_changed_digit_in_any_statement_is_found(run, number):
     [
         (lambda p: p["statements"].pop(0), "statement: missing the goal"),
         (lambda p: p["statements"][0].update(name="always right"), "statement: always right"),
-        (lambda p: p["statements"][3]["details"]["above"][0].__setitem__(0, 0.0),
+        (lambda p: p["statements"][1]["details"]["above"][0].__setitem__(0, 0.0),
          "statement: losses over iterations"),
         (lambda p: p["statements"][0].update(sentence="With certainty, all is well."),
          "statement: missing the goal"),
@@ -116,7 +116,7 @@ def reissue(run, plan_change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda p: p["claims"][2].update(largest=p["claims"][2]["largest"] / 10),
+        lambda p: next(c for c in p["claims"] if "largest" in c).update(largest=1.0),
         lambda p: p.update(train_size=6400),
         lambda p: p.update(horizon=1),
         lambda p: p.update(log_prior=[0.0, -800.0, -800.0]),
@@ -182,7 +182,7 @@ def test_another_deployed_sample_is_found(run):
 def test_evidence_of_another_shape_is_reported(run):
     found = run.load("certify", Certified)
     run.save("certify", with_evidence(found, losses=found.evidence.losses[:, :10]))
-    with pytest.raises(RunFolderError, match="axis instance of losses has 10 places, elsewhere 64"):
+    with pytest.raises(RunFolderError, match=r"axis instance of .* places, elsewhere"):
         failed(run)
     fewer = {
         field.name: getattr(found.evidence, field.name).take(
@@ -375,6 +375,8 @@ def test_an_interrupted_certificate_goes_on_and_is_charged_once(run, monkeypatch
     checked, seen = Work.checked, []
 
     def stopping(work, tile, found):
+        if not isinstance(work.data, TrainSet):
+            return checked(work, tile, found)  # the pilot's
         seen.append(tile)
         if len(seen) == 3:
             raise KeyboardInterrupt
@@ -432,21 +434,23 @@ def test_a_classical_rule_by_the_same_path():
         "gradient descent",
         GradientDescent(1 / 500),
         TASK,
-        {"cg": ConjugateGradients()},
+        changed(EXPERIMENT, baselines={"cg": ConjugateGradients(), "slow": GradientDescent(1e-5)}),
         SPLIT.prior,
         SPLIT.train,
-        CONFIG.certify,
+        changed(CONFIG.certify, opponents=("cg", "slow")),
     )
     assert all(statement.rigorous for statement in document.statements)
     losses = TASK.losses(GradientDescent(1 / 500), SPLIT.train)[:, 0]
     misses = int(np.sum(losses > TASK.thresholds(SPLIT.train)))
     # No posterior: plain Clopper-Pearson at the claim's share.
-    share = document.ledger[0].epsilon
+    missing = next(s for s in document.statements if s.name == "missing the goal")
     assert misses == 0
-    expected = 1 - share ** (1 / SPLIT.train.size)
-    assert document.statements[0].value == pytest.approx(expected, rel=1e-9)
-    slower = next(s for s in document.statements if s.name == "faster than cg")
-    assert slower.value > 0.2
+    expected = 1 - missing.epsilon ** (1 / SPLIT.train.size)
+    assert missing.value == pytest.approx(expected, rel=1e-9)
+    ahead = next(s for s in document.statements if s.name == "advantage over slow")
+    assert 0 < ahead.value < 3
+    # Conjugate gradients end more than three powers of ten lower: nothing is to be said.
+    assert all(s.name != "advantage over cg" for s in document.statements)
 
 
 @pytest.mark.parametrize(

@@ -116,14 +116,21 @@ class Mad:
 
 
 def test_a_clock_that_jumps_changes_when_states_are_saved_and_nothing_else(tmp_path, monkeypatch):
-    from support.tiny import OPPONENTS, RULE, SPLIT, TASK, planned  # noqa: PLC0415
+    from support.tiny import (  # noqa: PLC0415
+        OPPONENTS,
+        RULE,
+        SPLIT,
+        TASK,
+        planned,
+        references,
+    )
     from surestep.rules.base import hyper_of  # noqa: PLC0415
     from surestep.train.sample import Sampled  # noqa: PLC0415
 
     hypers = np.asarray(hyper_of(RULE))[None] * [[1.0], [0.5]]
     losses = np.ones((2, SPLIT.prior.size))
     prior = Sampled.given(hypers, np.ones(2), losses, losses[0], np.log([0.5, 0.5]))
-    arguments = (planned(prior), TASK, RULE, prior, OPPONENTS, SPLIT.train)
+    arguments = (planned(prior), TASK, RULE, prior, OPPONENTS, references(), SPLIT.train)
     wanted = certify_module.certify(*arguments)
     monkeypatch.setattr(checkpoint_module, "time", Mad())
     checkpoint = FileCheckpoint(tmp_path / "certify.partial.safetensors")

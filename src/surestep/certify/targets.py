@@ -1,11 +1,12 @@
 """Targets: losses of each instance's own, which solves are to reach."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 
+from surestep.base.errors import ConfigurationError, unknown
 from surestep.rollout.observe import REACHED
 from surestep.train import Accuracies
 
@@ -41,6 +42,9 @@ class Target:
                 return references + self.value * np.maximum(starts - references, 0.0)
             case "goal":
                 return thresholds
+            case _:
+                # A certificate is a file, which anyone may have written.
+                raise ConfigurationError(unknown("kind of target", self.kind, get_args(Kind)))
 
     def words(self, above: str) -> str:
         """What an instance that has reached it is or has; `above` is the reference in words."""

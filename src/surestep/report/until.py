@@ -4,6 +4,8 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.certify import Statement, Target, percent
+from surestep.certify.evidence import reach_of_paths, reached_in
+from surestep.certify.targets import ITERATIONS
 from surestep.report.page_tables import Cell, Heading, Table
 from surestep.run.learned import Learned
 
@@ -59,10 +61,7 @@ def settled(learned: Learned, target: Target) -> Float[np.ndarray, " instance"]:
     evaluation = learned.evaluation
     losses = evaluation.losses[0, :, : learned.task.horizon + 1]
     levels = target.levels(evaluation.references, losses[:, 0], evaluation.thresholds)
-    above = ~(np.isfinite(losses) & (losses <= levels[:, None]))
-    last = losses.shape[1] - np.argmax(above[:, ::-1], axis=1)
-    found = np.where(above.any(axis=1), last, 0).astype(float)
-    return np.where(found < losses.shape[1], found, np.inf)
+    return reached_in(reach_of_paths(losses, levels[:, None]), ITERATIONS, 0)
 
 
 def _count(number: float | None) -> str:
