@@ -131,12 +131,14 @@ def test_other_instances_are_found_elsewhere_too(run, monkeypatch):
     assert {"the data sets", "the goal on every train instance"} <= set(failed(run))
 
 
-@pytest.mark.parametrize("table", ["losses", "opponent_losses", "hits", "opponent_hits"])
+@pytest.mark.parametrize("table", ["losses", "opponent_losses", "reach", "opponent_reach"])
 def test_other_observations_are_found_elsewhere_too(run, table):
     plan, prior = read_plan(run.plan_path), run.load("sample", Sampled)
     found = run.load("certify", Certified)
     invented = np.array(getattr(found.evidence, table))
-    invented[found.deployed_sample if table in ("losses", "hits") else 0] *= 1.01
+    mine = invented[found.deployed_sample if table in ("losses", "reach") else 0]
+    # What was not reached is said to have been, and what was, later.
+    mine[:] = np.where(np.isfinite(mine), 1.01 * mine, 3.0)
     evidence = dataclasses.replace(found.evidence, **{table: invented})
     run.save("certify", find_posterior(plan, prior, evidence))
     assert any("rolled out again" in name for name in failed(run, rerun=64))

@@ -81,10 +81,20 @@ def _perturbed(leaf: Any, random: np.random.Generator) -> Any:
 
 
 def close_losses(
-    found: Table, stored: Table, bounded: bool, rounding: float
+    found: Table,
+    stored: Table,
+    bounded: bool,
+    rounding: float,
+    goals: Float[np.ndarray, " instance"] | None = None,
 ) -> Bool[np.ndarray, "instance column"]:
-    """Losses that agree as they should on a machine of the same kind."""
-    return _close_sizes(found, stored) if bounded else _close_anywhere(found, stored, rounding)
+    """Losses that agree as they should on a machine of the same kind.
+
+    How large they are is judged beside the goals, if these are named, and the first losses.
+    """
+    if not bounded:
+        return _close_anywhere(found, stored, rounding)
+    sizes = np.zeros(len(found)) if goals is None else np.where(np.isfinite(goals), goals, 0.0)
+    return _close_sizes(found, stored, np.abs(sizes)[:, None])
 
 
 def _as_it_is(table: Table) -> Table:
@@ -118,7 +128,7 @@ def losses_kind(bounded: bool, rounding: float, goals: Float[np.ndarray, " insta
     """
 
     def close(found: Table, stored: Table) -> Any:
-        return close_losses(found, stored, bounded, rounding)
+        return close_losses(found, stored, bounded, rounding, goals)
 
     if not bounded:
         return Kind(close, along=True)
@@ -195,12 +205,16 @@ def _close_anywhere(found: Table, stored: Table, rounding: float) -> Any:
         return both | (np.abs(found - stored) <= rounding * scale)
 
 
-def _close_sizes(found: Table, stored: Table) -> Any:
-    """Equal in digits; tiny losses, which rounding on another machine moves, in order of size."""
+def _close_sizes(found: Table, stored: Table, sizes: Table) -> Any:
+    """Equal in digits; tiny losses, which rounding on another machine moves, in order of size.
+
+    Of squares that are at rounding nothing is known, so there all are equal.
+    """
     both = np.isinf(found) & np.isinf(stored)
     digits = np.isclose(found, stored, rtol=1e-3, atol=0)
-    scale = np.maximum(stored[:, :1], 1e-300)
+    scale = np.maximum(np.maximum(stored[:, :1], sizes), 1e-300)
     tiny = np.maximum(found, stored) < 1e-9 * scale
+    least = np.maximum(1e-22 * scale, 1e-30)
     with np.errstate(divide="ignore", invalid="ignore"):
-        apart = np.abs(np.log10(np.maximum(found, 1e-30) / np.maximum(stored, 1e-30)))
+        apart = np.abs(np.log10(np.maximum(found, least) / np.maximum(stored, least)))
     return both | digits | (tiny & (apart < 2))
