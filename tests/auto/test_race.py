@@ -303,7 +303,9 @@ def test_a_second_is_enough_for_some_end(name):
         assert arena.solved(arena.program(rule), rule.at) >= 0.9
         assert 0 < rule.tolerance < math.inf
     with working_precision(problem):
-        assert hyper_of(rule).dtype == problem.precision
+        hyper = hyper_of(rule)
+        # Where other programs take the time, a rule may win that has no numbers at all.
+        assert not hyper.size or hyper.dtype == problem.precision
 
 
 @pytest.mark.slow

@@ -259,7 +259,7 @@ def histogram_panel(learned: Learned) -> Panel:
     paper = [] if above else _paper_marks(learned)
     if scale == "log":
         beside = [mark.x for mark in paper]
-        edges = np.geomspace(min(low, *beside) / 2, max(high, *beside) * 2, 60)
+        edges = np.geomspace(min([low, *beside]) / 2, max([high, *beside]) * 2, 60)
     else:
         edges = np.linspace(low, high if high > low else low + 1.0, 60)
     # What lies beyond an end, infinity included, is counted at that end.
