@@ -20,7 +20,8 @@ from surestep.base.keys import named_key
 from surestep.certify.gather import certify
 from surestep.certify.pilot import pilot_on
 from surestep.certify.plan import Plan
-from surestep.certify.planning import CertifySettings, kept_iterations, plan_certificate
+from surestep.certify.planning import kept_iterations, plan_certificate
+from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import make_certificate
 from surestep.certify.targets import Target
 from surestep.evaluate.test_set import EvaluateSettings, evaluate

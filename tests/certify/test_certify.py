@@ -43,12 +43,9 @@ from surestep.certify.claims import (
 from surestep.certify.evidence import Evidence, reached_in
 from surestep.certify.gather import certify
 from surestep.certify.plan import Plan
-from surestep.certify.planning import (
-    CertifySettings,
-    favourite,
-    kept_iterations,
-    prior_lambdas,
-)
+from surestep.certify.planning import kept_iterations
+from surestep.certify.prior_choices import favourite, prior_lambdas
+from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import make_certificate, rigorous_statements
 from surestep.certify.targets import FIRST, Target
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings

@@ -7,8 +7,9 @@ import numpy as np
 
 from surestep.certify.evidence import Evidence, reach_of_paths
 from surestep.certify.pilot import Pilot
-from surestep.certify.planning import CertifySettings, kept_iterations, plan_certificate
+from surestep.certify.planning import kept_iterations, plan_certificate
 from surestep.certify.posterior import find_posterior
+from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import make_certificate
 from surestep.certify.targets import Target
 from surestep.evaluate.off_family import UNSHIFTED, Shifted

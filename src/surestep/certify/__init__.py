@@ -8,7 +8,6 @@ from surestep.certify.gather import certify, race_length
 from surestep.certify.pilot import Pilot, pilot_on
 from surestep.certify.plan import Plan
 from surestep.certify.planning import (
-    CertifySettings,
     pilot_run,
     plan_certificate,
     plan_run,
@@ -16,6 +15,7 @@ from surestep.certify.planning import (
     references_for,
 )
 from surestep.certify.posterior import Certified, find_posterior
+from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import issue, make_certificate
 from surestep.certify.targets import Target
 

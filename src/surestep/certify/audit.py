@@ -35,8 +35,8 @@ from surestep.certify.claims import (
 )
 from surestep.certify.evidence import Evidence, reach_of_paths
 from surestep.certify.plan import Plan
-from surestep.certify.planning import QUANTILES
 from surestep.certify.posterior import find_posterior
+from surestep.certify.proposals import QUANTILES
 from surestep.certify.statements import rigorous_statements
 from surestep.certify.targets import Target
 from surestep.problem import reached
