@@ -195,7 +195,7 @@ def make_problem(
     )
     ```
     """
-    _require_callable("loss", loss, ("x", "theta"))
+    require_callable("loss", loss, ("x", "theta"))
     if (thetas is None) == (sample is None):
         raise ProblemError(
             "say where instances come from: either thetas (instances you have, stacked along "
@@ -210,7 +210,7 @@ def make_problem(
             "subclass of CompositeProblem"
         )
     if callable(x0):
-        _require_callable("x0", x0, ("theta",))
+        require_callable("x0", x0, ("theta",))
     else:
         _require_numbers("x0", x0)
     title = name or getattr(loss, "__name__", "problem")
@@ -218,16 +218,16 @@ def make_problem(
     if sample is not None:
         if groups is not None:
             raise ProblemError("groups are those of recorded instances (thetas), not of sample")
-        _require_callable("sample", sample, ("key",))
+        require_callable("sample", sample, ("key",))
         basic = (*common, sample, lower, precision, title)
         if penalty is None:
             return FunctionProblem(*basic)
         return CompositeFunctionProblem(*basic, penalty)
-    stacked = _stacked(thetas, precision)
-    _require_shares(shares)
+    stacked = stacked_instances(thetas, precision)
+    require_shares(shares)
     together, found = look_at(stacked, groups, ordered)
     data = (stacked, shares, jnp.asarray(together, jnp.int32), found)
-    basic = (*common, _no_sampler, lower, precision, title)
+    basic = (*common, no_sampler, lower, precision, title)
     if penalty is None:
         return StockedFunctionProblem(*basic, *data)
     return StockedCompositeFunctionProblem(*basic, *data, penalty)  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -236,7 +236,7 @@ def make_problem(
 Problem.of = staticmethod(make_problem)
 
 
-def _no_sampler(key: Array) -> Theta:
+def no_sampler(key: Array) -> Theta:
     raise AssertionError("instances come from the stock")
 
 
@@ -258,7 +258,7 @@ def as_arrays(tree: Any, precision: str, what: str = "there is") -> Any:
         return jax.tree.map(convert, tree)
 
 
-def _require_callable(name: str, value: Any, arguments: tuple[str, ...]) -> None:
+def require_callable(name: str, value: Any, arguments: tuple[str, ...]) -> None:
     wanted = f"a function of {' and '.join(arguments)}"
     if not callable(value):
         raise ProblemError(f"{name} must be {wanted}, not {type(value).__name__}")
@@ -285,7 +285,7 @@ def _require_numbers(name: str, tree: Any) -> None:
             raise ProblemError(f"{name} holds numbers that are not finite")
 
 
-def _stacked(thetas: Any, precision: str) -> Theta:
+def stacked_instances(thetas: Any, precision: str) -> Theta:
     if isinstance(thetas, str | Path):
         thetas = _read(Path(thetas))
     _require_numbers("thetas", thetas)
@@ -305,7 +305,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise ProblemError(str(error)) from error
 
 
-def _require_shares(shares: Any) -> None:
+def require_shares(shares: Any) -> None:
     good = len(shares) == 4 and all(share > 0 for share in shares) and sum(shares) <= 1 + 1e-9
     if not good:
         raise ProblemError(
