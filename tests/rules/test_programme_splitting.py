@@ -161,7 +161,7 @@ def test_matrices_may_differ_from_instance_to_instance():
         u=np.array([1.0, *np.full(4, 5.0)]), relative=0.0,
         sample=lambda key: jax.random.uniform(key, (4,), minval=0.5, maxval=2.0),
     )  # fmt: skip
-    with pytest.raises(ConfigurationError, match="give ProgrammeADMM.of one instance"):
+    with pytest.raises(ConfigurationError, match="of one instance"):
         ProgrammeADMM.of(problem)
     rule = rule_of(problem, 1.0)
     assert rule.hessian is None

@@ -13,7 +13,7 @@ from surestep.base.errors import ProblemError
 from surestep.problem.base import StockedProblem, Theta, instance
 from surestep.problem.constraint_set import ConstraintSet, require_cones
 from surestep.problem.degrees import depends
-from surestep.problem.from_functions import (
+from surestep.problem.given import (
     as_arrays,
     no_sampler,
     require_callable,

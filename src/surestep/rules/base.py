@@ -43,8 +43,8 @@ class State(eqx.Module):
 
     A rule that iterates something else, from which the point follows, says so in `Rule.point`.
 
-    A state may have a field `value`, the loss at its point, where the rule gets it for nothing. Where
-    there is none, `Rule.loss` computes it when somebody looks, and only then.
+    A state may have a field `value`, the loss at its point, where the rule gets it for nothing.
+    Where there is none, `Rule.loss` computes it when somebody looks, and only then.
     """
 
 

@@ -25,10 +25,10 @@ class Matrices(eqx.Module):
     `lift @ w + base @ k`.
     """
 
-    turn: Float[Array, "split split"]
-    shift: Float[Array, "split known"]
-    lift: Float[Array, "shown split"]
-    base: Float[Array, "shown known"]
+    turn: Fixed
+    shift: Fixed
+    lift: Fixed
+    base: Fixed
 
     @classmethod
     def of(
@@ -58,11 +58,11 @@ class Matrices(eqx.Module):
         lift = jnp.concatenate([pushed, pulled])
         corner = scale * jnp.eye(rows, dtype=hessian.dtype) - small
         base = jnp.block([[-inner, fitted], [-fitted.T, corner]])
-        return cls(split @ pushed, split @ base[:size], lift, base)
+        return cls(*map(Fixed, (split @ pushed, split @ base[:size], lift, base)))
 
     def cast(self, kind: str) -> "Matrices":
         """In another precision where iterations need them, in the same one for the ends."""
-        return dataclasses.replace(self, turn=self.turn.astype(kind))
+        return dataclasses.replace(self, turn=Fixed(self.turn.array.astype(kind)))
 
 
 class SplitState(State):
@@ -167,9 +167,14 @@ class ProgrammeADMM(Rule):
         return dataclasses.replace(self, matrices=found)
 
     @property
+    def groups(self) -> int:
+        """How many intervals and cones there are: each may have a penalty of its own."""
+        return len(self.split) - sum(self.cones) + len(self.cones)
+
+    @property
     def penalties(self) -> Float[Array, " split"]:
         """One a split row: that of its interval or of its cone."""
-        alone = len(self.split) - sum(self.cones)
+        alone = self.groups - len(self.cones)
         lengths = np.array([*np.ones(alone, int), *self.cones], int)
         logs = jnp.broadcast_to(self.log_penalty, (len(lengths),))
         return jnp.exp(logs)[np.repeat(np.arange(len(lengths)), lengths)]
@@ -192,7 +197,7 @@ class ProgrammeADMM(Rule):
         known = jnp.concatenate([coefficients.linear, allowed.upper[equal]])
         return SplitState(
             point["z"][split] + point["y"][split] / self.penalties,
-            self._used(own).shift @ known,
+            self._used(own).shift.array @ known,
             known,
             bounds,
             own,
@@ -203,7 +208,7 @@ class ProgrammeADMM(Rule):
         """The linear system, relaxed; the projection is the next iteration's first act."""
         oracle.spend(gradients=1)
         inside = state.allowed.project(state.sum)
-        image = product(self._used(state.own).turn, 2 * inside - state.sum) + state.shift
+        image = product(self._used(state.own).turn.array, 2 * inside - state.sum) + state.shift
         moved = state.sum + self._relaxation(state.iteration) * (image - inside)
         return dataclasses.replace(state, sum=moved, iteration=state.iteration + 1)
 
@@ -211,7 +216,7 @@ class ProgrammeADMM(Rule):
         """The variables, the constraints' image and the multipliers, as one vector."""
         used = self._used(state.own)
         inside = state.allowed.project(state.sum)
-        shown = used.lift @ (2 * inside - state.sum) + used.base @ state.known
+        shown = used.lift.array @ (2 * inside - state.sum) + used.base.array @ state.known
         variables = shown.shape[0] - len(self.equal)
         rows = len(self.split) + len(self.equal)
         order = np.argsort(np.array([*self.split, *self.equal], int))
@@ -226,13 +231,11 @@ class ProgrammeADMM(Rule):
     def stationarity(
         self, oracle: Oracle, state: SplitState, step: float | Scalar
     ) -> tuple[Scalar, Vector]:
-        """The largest residual, and all of them."""
+        """The largest residual, which is both."""
         del step
         oracle.spend(gradients=1)
-        programme = _programme(oracle)
-        point = oracle.unravel(self.point(state))
-        found = programme.coefficients(oracle.theta).residuals(point, programme.relative)
-        return jnp.max(found), found
+        loss = oracle.unmetered_value(self.point(state))
+        return loss, loss[None]
 
     def _own(self, coefficients: Coefficients) -> Matrices:
         return self._matrices(coefficients.hessian, coefficients.matrix)
