@@ -13,12 +13,23 @@ class ConstraintSet(eqx.Module):
     The last rows belong to the cones, one after the other: the first number of a cone's rows is at
     least the length of the others. `lower` is not read there. A row whose bounds agree is an
     equality; infinite bounds are no bounds.
+
+    **Arguments:**
+
+    - `lower`, `upper`: the bounds; in cones' rows `upper` is what the cone is subtracted from.
+    - `cones`: how many rows each second-order cone has.
+
+    **Example:**
+
+    ```python
+    box = ss.ConstraintSet(-jnp.ones(2), jnp.ones(2))
+    print(box.project(jnp.array([0.5, 3.0])))
+    ```
     """
 
     lower: Float[Array, " row"]
     upper: Float[Array, " row"]
     cones: tuple[int, ...] = eqx.field(static=True, default=())
-    """How many rows each second-order cone has."""
 
     @property
     def intervals(self) -> int:

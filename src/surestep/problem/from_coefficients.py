@@ -141,12 +141,12 @@ def make_programme(
     cones: Mapping[str, int | Sequence[int]] | None = None,
     thetas: Theta | str | Path | None = None,
     sample: Callable[[Array], Theta] | None = None,
-    relative: float = 1.0,
-    precision: Literal["float32", "float64"] = "float64",
     shares: tuple[float, float, float, float] = (0.3, 0.2, 0.35, 0.15),
-    name: str = "programme",
     groups: Any = None,
     ordered: bool = True,
+    relative: float = 1.0,
+    precision: Literal["float32", "float64"] = "float64",
+    name: str = "programme",
 ) -> Programme:
     """Make a quadratic or conic programme from arrays and functions.
 
@@ -327,7 +327,8 @@ def _shared(value: Any) -> np.ndarray | None:
 
 def _of(value: Any, theta: Theta, kind: str) -> Array:
     """A coefficient on an instance, in the programme's precision."""
-    return jnp.asarray(_dense(value(theta) if callable(value) else value), kind)
+    found = _dense(value(theta) if callable(value) else value)
+    return as_arrays(found if isinstance(found, jax.Array) else np.asarray(found, float), kind)
 
 
 def _dense(value: Any) -> Any:

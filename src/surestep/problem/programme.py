@@ -16,19 +16,32 @@ from jaxtyping import Array, Float, Scalar
 
 from surestep.problem.base import Point, Problem, Theta
 from surestep.problem.constraint_set import ConstraintSet
+from surestep.problem.given import as_arrays
 
 
 class Coefficients(eqx.Module):
-    """One instance of a programme: `x'Px / 2 + q'x` under `A x` in a set."""
+    """One instance of a programme: `x'Px / 2 + q'x` under `A x` in a set.
+
+    **Arguments:**
+
+    - `hessian`: `P`, symmetric and positive semidefinite.
+    - `linear`: `q`.
+    - `matrix`: `A`.
+    - `allowed`: what `A x` must lie in.
+
+    **Example:**
+
+    ```python
+    box = ss.ConstraintSet(-jnp.ones(3), jnp.ones(3))
+    found = ss.Coefficients(jnp.eye(3), -2 * jnp.ones(3), jnp.eye(3), box)
+    print(found.objective(jnp.ones(3)), found.violation(3 * jnp.ones(3)))
+    ```
+    """
 
     hessian: Float[Array, "n n"]
-    """`P`, symmetric and positive semidefinite."""
     linear: Float[Array, " n"]
-    """`q`."""
     matrix: Float[Array, "row n"]
-    """`A`."""
     allowed: ConstraintSet
-    """What `A x` must lie in."""
 
     def objective(self, x: Float[Array, " n"]) -> Scalar:
         """`x'Px / 2 + q'x`."""
@@ -85,7 +98,7 @@ class Programme(Problem):
 
     nearest = Nearest()
     theta = nearest.sample(jax.random.key(0))
-    print(nearest.loss(nearest.start(theta), theta))
+    print(nearest.coefficients(theta).objective(theta))
     ```
     """
 
@@ -125,12 +138,8 @@ class Programme(Problem):
         """Zeros; `z` is moved into its set by whoever begins there."""
         del theta
         variables, rows = self.sizes
-        kind = jnp.dtype(self.precision)
-        return {
-            "x": jnp.zeros(variables, kind),
-            "z": jnp.zeros(rows, kind),
-            "y": jnp.zeros(rows, kind),
-        }
+        zeros = {"x": np.zeros(variables), "z": np.zeros(rows), "y": np.zeros(rows)}
+        return as_arrays(zeros, self.precision)
 
     def loss(self, x: Point, theta: Theta) -> Scalar:
         """The largest residual."""

@@ -10,7 +10,15 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.lazy import slow_import
-from surestep.problem import Coefficients, ConstraintSet, Oracle, Programme, Theta, Vector
+from surestep.problem import (
+    Coefficients,
+    ConstraintSet,
+    Oracle,
+    Programme,
+    Theta,
+    Vector,
+    working_precision,
+)
 from surestep.rules.base import Fixed, Need, Rule, State, product
 
 _INDEPENDENT = 1e-10
@@ -144,20 +152,21 @@ class ProgrammeADMM(Rule):
         theta: Theta | None = None,
     ) -> "ProgrammeADMM":
         """One penalty for all rows; equalities are found from the problem and an instance of it."""
-        kind = jnp.dtype(problem.precision)
         hessian, matrix = problem.shared_hessian, problem.shared_matrix
         shared = hessian is not None and matrix is not None
         equal = _independent(problem, theta)
         split = tuple(i for i in range(problem.sizes[1]) if i not in set(equal))
-        return cls(
-            jnp.asarray(np.log(penalty), kind),
-            jnp.asarray(relaxation, kind),
-            split,
-            equal,
-            problem.cones,
-            Fixed(jnp.asarray(hessian, kind)) if shared else None,
-            Fixed(jnp.asarray(matrix, kind)) if shared else None,
-        )
+        with working_precision(problem):
+            kind = jnp.dtype(problem.precision)
+            return cls(
+                jnp.asarray(np.log(penalty), kind),
+                jnp.asarray(relaxation, kind),
+                split,
+                equal,
+                problem.cones,
+                Fixed(jnp.asarray(hessian, kind)) if shared else None,
+                Fixed(jnp.asarray(matrix, kind)) if shared else None,
+            )
 
     def prepare(self) -> "ProgrammeADMM":
         """With the matrices, where they are shared."""
