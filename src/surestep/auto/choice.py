@@ -53,6 +53,7 @@ _SURE = 0.97  # the share of instances that should pass the check
 _OPPONENTS = 2  # classical methods that the evaluation shows
 _TRIAL, _USUAL, _FEWEST = 0.1, 1000, 4  # of the time: so many iterations of so many instances
 _LAST = 0.05  # of the time: what looking for the moment of the check may take
+_UNTIL_SOLVED = 10_000  # iterations that help an instance of a programme, at most
 _LONGER = 1.75  # but no more iterations than that many times those for nine of ten
 
 
@@ -132,7 +133,8 @@ def choose(
     race = hold_race(arena, found, structure, use, seconds, report)
     rule = _checked(arena, race, found, structure, _LAST * seconds)
     if isinstance(problem, Programme):
-        rule = dataclasses.replace(rule, tolerance=accuracy, compared=False)
+        # Help stops when it is there, and is certain to get there.
+        rule = dataclasses.replace(rule, tolerance=accuracy, compared=False, rescue=_UNTIL_SOLVED)
     return Choice(
         rule,
         _opponents(problem, race, found),

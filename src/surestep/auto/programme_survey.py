@@ -24,7 +24,8 @@ from surestep.rules.predicted import features_of
 
 _FEW = 8  # instances that penalties are compared on
 _TRIAL = 60  # iterations that they are compared after
-_PENALTIES = 10.0 ** np.arange(-4.0, 4.0)
+_PENALTIES = 10.0 ** np.arange(-3.0, 4.0)
+"""In units of the curvature along a constraint's row."""
 _PIECE = 100  # iterations between two looks
 _MOST = 20_000
 _EXACT = 1e-10  # a residual that counts as a solution
@@ -92,14 +93,23 @@ def _with_best_penalty(problem: Programme, thetas: Theta) -> tuple[ProgrammeADMM
     """The penalty with which the typical residual is smallest after some iterations."""
     few = instance(thetas, np.arange(min(_FEW, count(thetas))))
     rule = ProgrammeADMM.of(problem, 1.0, theta=instance(thetas, 0))
-    ends = []
-    for penalty in _PENALTIES:
+    ends, penalties = [], _unit(problem, thetas) * _PENALTIES
+    for penalty in penalties:
         tried = _tuned(rule, float(penalty))
         states = _continued(tried, problem, few, _begun(tried, problem, few), jnp.asarray(_TRIAL))
         residuals = np.asarray(_losses(tried, problem, few, states), np.float64)
         ends.append(np.median(np.where(np.isfinite(residuals), residuals, np.inf)))
-    best = float(_PENALTIES[int(np.argmin(ends))])
+    best = float(penalties[int(np.argmin(ends))])
     return _tuned(rule, best), best
+
+
+def _unit(problem: Programme, thetas: Theta) -> float:
+    """How large curvatures are beside the rows: penalties are about as large."""
+    found = problem.coefficients(instance(thetas, 0))
+    bent = float(jnp.mean(jnp.abs(jnp.diag(found.hessian))))
+    rows = float(jnp.mean(jnp.sum(found.matrix**2, axis=1)))
+    pull = float(jnp.max(jnp.abs(found.linear), initial=0.0))
+    return (bent or 0.1 * pull or 1.0) / (rows or 1.0)
 
 
 def _tuned(rule: ProgrammeADMM, penalty: float) -> ProgrammeADMM:
