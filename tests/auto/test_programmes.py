@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from house.crash_child import empty
 from surestep.auto.candidates import candidates, per_coordinate
 from surestep.auto.choice import survey_of
 from surestep.auto.fit import fit, plan_fit
@@ -85,8 +86,6 @@ def test_programmes_that_nothing_meets_are_refused_in_words():
 
 @pytest.mark.slow
 def test_fit_hands_out_a_certified_solver_of_programmes(monkeypatch, tmp_path):
-    from house.crash_child import empty
-
     monkeypatch.setattr(draw, "draw", empty)
     problem = family()
     shown = EvaluateSettings(timed=5, limit=200, shifted=0)
