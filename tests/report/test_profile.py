@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.types import unchecked
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.report.profile import performance_ratios, profile_panel, solved_within
 from surestep.rollout.loop import Status
 

@@ -20,7 +20,8 @@ class Evidence:
     thresholds: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
     """The goal on every instance."""
     references: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
-    """The loss that every instance's closeness is counted from, its minimum if that is known."""
+    """The loss that every instance's closeness is counted from, its minimum if that is known; minus
+    infinity where it could not be found."""
     reach: Float[np.ndarray, "sample instance entry"] = dataclasses.field(
         metadata=axes("sample", "instance", "entry")
     )

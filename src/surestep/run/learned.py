@@ -7,13 +7,11 @@ from pathlib import Path
 
 import jax
 
-from surestep.certify import (
-    Certificate,
-    Certified,
-)
+from surestep.base.errors import EvaluationError
+from surestep.certify import Certificate, Certified
 from surestep.evaluate.break_even import BreakEven, break_even
+from surestep.evaluate.evaluated import Evaluated
 from surestep.evaluate.off_family import Shifted
-from surestep.evaluate.test_set import Evaluated
 from surestep.problem import Problem, Theta, point_form, theta_form, working_precision
 from surestep.rollout.batched import BLOCK
 from surestep.rules.base import Rule
@@ -46,13 +44,27 @@ class Learned:
     certificate: Certificate
     prior: Sampled
     certified: Certified
-    evaluation: Evaluated
+    evaluated: Evaluated | None
+    """How it did on the test set; None if that could not be found out (`incomplete`)."""
     training_seconds: float = math.nan
     """What choosing (`fit`: survey and race), imitating, locating and sampling took."""
     shifted: Shifted | None = None
     """What the rule does off the family, where the experiment says how to leave it."""
     probes: Theta = None
     """A few instances of the prior set; a saved solver recognises its problem by them."""
+    incomplete: tuple[str, ...] = ()
+    """What went wrong after the certificate was written, a sentence each."""
+
+    @property
+    def evaluation(self) -> Evaluated:
+        """How the rule and its opponents did on the test set.
+
+        **Raises:** `surestep.errors.EvaluationError` if the evaluation failed. Certificate and
+        solver do not depend on it.
+        """
+        if self.evaluated is None:
+            raise EvaluationError(" ".join(self.incomplete) or "there is no evaluation")
+        return self.evaluated
 
     def break_even(self) -> list[BreakEven]:
         """For every accuracy, after how many solves training has paid for itself."""
