@@ -7,6 +7,7 @@ from scipy import stats
 from surestep.base.errors import ConfigurationError
 from surestep.bounds.sizes import best_failure, needed_size
 from surestep.solver import monitor as monitoring
+from surestep.solver.bets import log_rest
 from surestep.solver.monitor import Monitor
 
 
@@ -68,7 +69,7 @@ def test_what_is_bet_and_what_is_not_add_up_to_one():
     """So the wealth is 1 in the mean, whatever has been seen."""
     monitor = Monitor(0.25)
     for _ in range(200):
-        rest = np.exp(monitoring._log_rest(monitor.seen + 1))
+        rest = np.exp(log_rest(monitor.seen + 1))
         bet = np.exp(np.array(monitor.log_bets))
         # Failures are as probable as certified: no bet changes in the mean.
         means = 0.75 * (1 - 0.25 * np.array(monitoring._BETS) / 0.25) + 0.25 * (
@@ -79,7 +80,7 @@ def test_what_is_bet_and_what_is_not_add_up_to_one():
             assert bet.sum() + rest == pytest.approx(1.0, rel=1e-12)
         monitor = monitor.fed([0.25])  # an outcome that no bet wins or loses by
     assert np.exp(np.array(monitor.log_bets)).sum() + np.exp(
-        monitoring._log_rest(monitor.seen + 1)
+        log_rest(monitor.seen + 1)
     ) == pytest.approx(1.0, rel=1e-9)
 
 

@@ -15,6 +15,7 @@ from surestep.evaluate.off_family import Shifted
 from surestep.problem import Problem, Theta, point_form, theta_form, working_precision
 from surestep.rollout.batched import BLOCK
 from surestep.rules.base import Rule
+from surestep.solver.familiar import Familiar
 from surestep.solver.posterior import Posterior
 from surestep.solver.solution import Solution
 from surestep.solver.solver import Solver
@@ -52,6 +53,8 @@ class Learned:
     """What the rule does off the family, where the experiment says how to leave it."""
     probes: Theta = None
     """A few instances of the prior set; a saved solver recognises its problem by them."""
+    familiar: Familiar | None = None
+    """What instances usually look like; a solver's monitor compares new ones with it."""
     incomplete: tuple[str, ...] = ()
     """What went wrong after the certificate was written, a sentence each."""
 
@@ -79,7 +82,8 @@ class Learned:
     def solver(self) -> Solver:
         """What goes into production: the rule, its certificate and its posterior."""
         return solver_of(
-            self.task, self.deployed, self.certificate, self.prior, self.certified, self.probes
+            *(self.task, self.deployed, self.certificate, self.prior, self.certified),
+            *(self.probes, self.familiar),
         )
 
     def save(self, path: Path | str) -> None:
@@ -105,6 +109,7 @@ def solver_of(
     prior: Sampled,
     certified: Certified,
     probes: Theta,
+    familiar: Familiar | None,
 ) -> Solver:
     """The solver of a rule that is certified, whether or not it was evaluated."""
     return Solver(
@@ -117,6 +122,7 @@ def solver_of(
         # The posterior that the certificate's statements are about.
         Posterior(prior.hypers, certified.log_posterior),
         probes,
+        familiar,
     )
 
 

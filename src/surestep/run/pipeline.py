@@ -36,6 +36,7 @@ from surestep.run.charges import OWN, charge, record_hashes
 from surestep.run.config import RunConfig
 from surestep.run.learned import Learned, solver_of
 from surestep.run.stored import INCOMPLETE
+from surestep.solver.familiar import Familiar
 from surestep.solver.signature import PROBES
 from surestep.storage.checkpoint import NoCheckpoint
 from surestep.storage.records import to_json
@@ -230,16 +231,20 @@ def _stages(
     )
     deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])
     probes = _probes(task.problem, split)
+    with working_precision(task.problem):
+        familiar = Familiar.of(task.problem, split.prior, split.train, task.block)
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
         # Nothing that is certified is lost to an evaluation that fails or is interrupted.
-        solver_of(task, deployed, document, prior, found, probes).save(folder.solver_path)
+        solver = solver_of(task, deployed, document, prior, found, probes, familiar)
+        solver.save(folder.solver_path)
     evaluated, shifted, incomplete = _evaluation(
         config, experiment, task, deployed, split, folder, report
     )
     return Learned(
-        task, deployed, document, prior, found, evaluated, spent, shifted, probes, incomplete
+        *(task, deployed, document, prior, found, evaluated, spent, shifted, probes, familiar),
+        incomplete,
     )
 
 
