@@ -27,7 +27,7 @@ class Arguments:
 
     failure: float
     """Probability to certify."""
-    run: Annotated[tyro.conf.Positional[Path | None], unset("DIR")] = None
+    folder: Annotated[tyro.conf.Positional[Path | None], unset("DIR")] = None
     """A run's folder: its shares of epsilon, weights and confidence."""
     observed: float = 0.0
     """Failure probability that is true."""
@@ -74,7 +74,7 @@ def plan_sizes(given: Arguments) -> None:
     failure, observed, power = given.failure, given.observed, given.power
     if not 0 < power < 1:
         raise ConfigurationError(f"a power must lie strictly between 0 and 1, not {power}")
-    paid = _of_run(given) if given.run is not None else _usual(given)
+    paid = _of_run(given) if given.folder is not None else _usual(given)
     print(f"{paid.source}: {paid.goal / (1 - paid.confidence):.3g} of epsilon is for the goal.")
     truth = f"fails with probability {observed:g}" if observed else "never fails"
     chance = f" and a power of at least {power:g}" if observed else ""
@@ -112,7 +112,7 @@ def _usual(given: Arguments) -> _Payment:
 
 def _of_run(given: Arguments) -> _Payment:
     """As the run in a folder has planned it."""
-    folder = RunFolder(given.run or Path())
+    folder = RunFolder(given.folder or Path())
     own = Arguments(given.failure)
     for name in ("confidence", "samples", "stake"):
         if getattr(given, name) != getattr(own, name):
