@@ -28,6 +28,7 @@ from surestep.base.errors import ConfigurationError, EvaluationError, RunFolderE
 from surestep.certify.gather import certify
 from surestep.report import summary, write_report
 from surestep.rules import ConjugateGradients, Coordinatewise, GradientDescent
+from surestep.rules.base import Rule
 from surestep.run.pipeline import learn
 from surestep.run.stored import read_learned
 from surestep.storage.checkpoint import FileCheckpoint, Saving
@@ -277,3 +278,25 @@ def test_references_that_fail_stop_no_run_and_promise_no_closeness():
     assert "unknown on" in most.evaluation.notes[0] and "unknown on" in summary(most)
     with pytest.raises(ArithmeticError, match="does not close"):
         certified(-np.inf)
+
+
+class Broken(Rule):
+    """A rule that somebody has got wrong."""
+
+    def init(self, oracle, x):
+        raise ValueError("matrices that do not fit")
+
+    def step(self, oracle, state):
+        raise NotImplementedError
+
+
+def test_an_opponent_that_raises_stops_no_run_unless_it_was_asked_for():
+    baselines = {"wrong": Broken(), "gradient descent": GradientDescent(0.3)}
+    learned = learn(SMALL, bowl(baselines=baselines))
+    assert learned.evaluation.solvers == ["learned", "gradient descent"]
+    assert "wrong could not be evaluated" in learned.evaluation.notes[0]
+    names = [statement.name for statement in learned.certificate.statements]
+    assert "sooner than gradient descent" in names and "sooner than wrong" not in names
+    asked = changed(SMALL, certify=changed(SMALL.certify, opponents=("wrong",)))
+    with pytest.raises(ValueError, match="do not fit"):
+        learn(asked, bowl(baselines=baselines))

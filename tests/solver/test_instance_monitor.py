@@ -173,6 +173,8 @@ def test_a_solver_shows_its_monitor_every_instance_and_a_file_keeps_what_that_ta
     assert strange.instances.alarm and strange.alarm
     # A call that is not covered may see an instance again; it is not shown.
     assert again.solve(few, iterations=3, monitor=monitor).monitor is monitor
+    small = dataclasses.replace(familiar(), sample=familiar().sample[:19])
+    assert dataclasses.replace(again, familiar=small).monitor(0.02).delta == 0.02
     bare = dataclasses.replace(again, familiar=None)
     assert bare.monitor().instances is None
     assert "does not know" in bare.solve(few, monitor=monitor).monitor_note

@@ -231,8 +231,7 @@ def _stages(
     )
     deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])
     probes = _probes(task.problem, split)
-    with working_precision(task.problem):
-        familiar = Familiar.of(task.problem, split.prior, split.train, task.block)
+    familiar = _familiar(task, split, report)
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
@@ -246,6 +245,16 @@ def _stages(
         *(task, deployed, document, prior, found, evaluated, spent, shifted, probes, familiar),
         incomplete,
     )
+
+
+def _familiar(task: Task, split: Split, report: Reporter) -> Familiar | None:
+    """What instances usually look like; a certificate is not lost to those that have no numbers."""
+    try:
+        with working_precision(task.problem):
+            return Familiar.of(task.problem, split.prior, split.train, task.block)
+    except Exception as error:
+        report.say(f"monitors will not watch the instances themselves: {named(error)}")
+        return None
 
 
 def _evaluation(

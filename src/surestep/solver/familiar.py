@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.problem import DataSet, Goal, Problem, Theta, count, instance, thresholds
-from surestep.solver.instance_monitor import InstanceMonitor
+from surestep.solver.instance_monitor import LEAST, InstanceMonitor
 
 SAMPLE = 500
 """Of how many instances the numbers are kept, at most."""
@@ -61,6 +61,11 @@ class Familiar:
             sizes = np.sqrt(np.mean(standard**2, axis=1, keepdims=True))
             parts.append(np.concatenate([sizes, standard @ directions], axis=1))
         return np.concatenate([starts[:, None], np.concatenate(parts)], axis=1)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the sample is large enough to compare with."""
+        return len(self.sample) >= LEAST
 
     def monitor(self, delta: float) -> InstanceMonitor:
         """A monitor that has seen nothing yet."""

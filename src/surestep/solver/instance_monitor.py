@@ -36,7 +36,7 @@ _CUMULATIVE: tuple[Callable[[_Numbers], _Numbers], ...] = (
 )
 """The distribution functions of what is bet on."""
 
-_LEAST = 20
+LEAST = 20
 """A smaller sample shows too little."""
 
 _AT_ONCE = 5_000  # instances; more would take much memory
@@ -92,7 +92,7 @@ class InstanceMonitor:
             and all(len(row) == cells for row in self.counts)
             and all(len(row) == len(_CUMULATIVE) for row in self.log_bets)
             and min(self.gaps) >= 1
-            and all(sum(row) == self.seen for row in self.counts)
+            and all(sum(row) == self.seen and min(row) >= 0 for row in self.counts)
         )
         if not fits:
             raise ConfigurationError("edges, gaps, counts and bets are not those of a monitor")
@@ -114,8 +114,8 @@ class InstanceMonitor:
         """
         table = _checked(reference)
         size, features = table.shape
-        if size < _LEAST:
-            raise ConfigurationError(f"at least {_LEAST} instances are needed, not {size}")
+        if size < LEAST:
+            raise ConfigurationError(f"at least {LEAST} instances are needed, not {size}")
         ranks = _ranks(size)
         chance = _chance(seed, 0, size * features).reshape(size, features)
         order = [np.lexsort((chance[:, f], table[:, f]))[ranks - 1] for f in range(features)]

@@ -311,7 +311,7 @@ class Solver:
         ```
         """
         failure = self._guarantee.failure(policy)
-        if self.familiar is None:
+        if self.familiar is None or not self.familiar.enough:
             return Monitor(failure, delta)
         return Monitor(failure, delta / 2, instances=self.familiar.monitor(delta / 2))
 
