@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from surestep.run.config import RunConfig
     from surestep.run.learned import Learned
     from surestep.run.pipeline import learn
+    from surestep.solver.instance_monitor import InstanceMonitor
     from surestep.solver.load import load
     from surestep.solver.monitor import Monitor
     from surestep.solver.solution import Coverage, Solution
@@ -71,6 +72,7 @@ _HOMES = {
     "GradientRule": "rules.base",
     "Learned": "run.learned",
     "LeastSquares": "problem.kinds",
+    "InstanceMonitor": "solver.instance_monitor",
     "Monitor": "solver.monitor",
     "PenalisedProblem": "problem.kinds",
     "Problem": "problem.base",
@@ -114,6 +116,7 @@ __all__ = [
     "FitPlan",
     "Goal",
     "GradientRule",
+    "InstanceMonitor",
     "KnownSmoothness",
     "Learned",
     "LeastSquares",
