@@ -35,6 +35,7 @@ def evidence(references, seed):
         losses=ours[:, :, list(kept_iterations(HORIZON, 36))],
         thresholds=thresholds,
         references=references,
+        starts=ours[0, :, 0],
         reach=reach_of_paths(ours, levels),
         opponent_losses=theirs[None, :, HORIZON],
         opponent_reach=reach_of_paths(theirs, levels)[None],

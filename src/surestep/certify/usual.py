@@ -30,6 +30,7 @@ def usual_plan(settings: CertifySettings, samples: int) -> Plan:
         losses=ours[None, :, list(kept)],
         thresholds=thresholds,
         references=references,
+        starts=ours[:, 0],
         reach=reach_of_paths(ours, levels)[None],
         opponent_losses=np.tile(theirs[:, _HORIZON], (len(opponents), 1)),
         opponent_reach=np.stack([reach_of_paths(theirs, levels)] * len(opponents))
