@@ -67,6 +67,8 @@ class AuditFamily:
     """Where losses are clipped; if they may be negative: how far above the opponent's they may be.
     """
     nonnegative: bool = True
+    betting: bool = True
+    """Whether means are bounded by betting, too."""
 
     @property
     def second_moment(self) -> float:
@@ -76,8 +78,9 @@ class AuditFamily:
     def plan(self, size: int, epsilon: float) -> Plan:
         """All claims there are, with the shares of a real run."""
         claims = self._claims() if self.nonnegative else self._claims_without_bound()
-        bounded = [c for c in claims if isinstance(c, BoundedClaim) and c.form == "chernoff"]
-        claims += tuple(dataclasses.replace(c, name=c.name + BY_BETTING) for c in bounded)
+        if self.betting:
+            bounded = [c for c in claims if isinstance(c, BoundedClaim) and c.form == "chernoff"]
+            claims += tuple(dataclasses.replace(c, name=c.name + BY_BETTING) for c in bounded)
         moment = self.second_moment if self.nonnegative else 1.0
         centre = np.sqrt(2 * size * np.log(20 / epsilon) / moment)
         plain = Plan(
@@ -96,13 +99,17 @@ class AuditFamily:
             bounded=self.nonnegative,
             claims=claims,
         )
-        # Constants and bets are chosen as in a run: on instances of their own.
+        return self._bet_on(plain) if self.betting else plain
+
+    def _bet_on(self, plain: Plan) -> Plan:
+        """Constants and bets are chosen as in a run: on instances of their own."""
+        size = plain.train_size
         pilot = Pilot(self.draw(np.random.default_rng(12), size).of(slice(0, 1)), ("other",))
         weight = float(np.exp(plain.log_prior[0]))
-        bet_on = tightest(CertifySettings(form="betting"), plain, pilot, weight)
+        tight = tightest(CertifySettings(form="betting"), plain, pilot, weight)
         chosen = (
             b if a.name.endswith(BY_BETTING) else a
-            for a, b in zip(claims, bet_on.claims, strict=True)
+            for a, b in zip(plain.claims, tight.claims, strict=True)
         )
         return dataclasses.replace(plain, claims=tuple(chosen))
 
