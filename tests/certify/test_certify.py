@@ -3,6 +3,7 @@
 import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from support.tiny import (
     references,
 )
 from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
+from surestep.bounds.betting import tuned_bets
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.kl import binomial_upper, mean_upper
 from surestep.certify.certificate import Certificate, percent, rounded_down, rounded_up, schema
@@ -45,7 +47,7 @@ from surestep.certify.forms import tightest
 from surestep.certify.gather import certify
 from surestep.certify.pilot import Pilot
 from surestep.certify.plan import Plan
-from surestep.certify.planning import kept_iterations
+from surestep.certify.planning import kept_iterations, pilot_run
 from surestep.certify.prior_choices import favourite, prior_lambdas
 from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import make_certificate, rigorous_statements
@@ -198,6 +200,39 @@ def test_losses_are_clipped_where_the_prior_set_says_that_least_is_left_unsaid()
         constants[name] = found.largest
     assert constants["plain"] >= plain.max()
     assert constants["rare"] < 10
+
+
+def test_a_clipped_loss_is_counted_from_the_reference_or_from_0():
+    plan, seen = tables([3.0, 7.0])
+    seen = changed(seen, references=np.array([0.0, 1.0, 2.0, 4.0]))
+    above, itself = (ClippedLoss("x", 5.0, counted=counted) for counted in ("above", "loss"))
+    assert above.means(plan, seen)[0] * 5 == pytest.approx([(3 + 2 + 1 + 0) / 4, (15 + 3) / 4])
+    assert itself.means(plan, seen)[0] * 5 == pytest.approx([3, 5])
+    plan = changed(plan, above="the minimum")
+    assert "above the minimum in expectation" in above.sentence(1.0, plan)
+    assert "above" not in itself.sentence(1.0, plan)
+
+
+def test_what_would_say_nothing_is_not_claimed_and_leaves_its_share_to_the_rest():
+    few = planned(PRIOR, train=SimpleNamespace(size=1))
+    assert [claim.kind for claim in few.claims] == ["goal", "levels"]
+    for plan in (few, PLAN):
+        assert [share.name for share in plan.shares] == [claim.name for claim in plan.claims]
+        assert plan.ledger.spent == pytest.approx(plan.epsilon, rel=1e-12)
+    assert few.ledger.of("missing the goal") > 2 * PLAN.ledger.of("missing the goal")
+
+
+def test_bets_are_tuned_for_the_share_that_a_claim_has_in_the_end():
+    """Also where other claims were given up, and where the settings say what shares are."""
+    for plan in (PLAN, planned(PRIOR, weights=(("ratio", 30.0),))):
+        claim = named("share of the goal", plan)
+        pilot = pilot_run(
+            changed(CONFIG.certify, opponents=()), TASK, EXPERIMENT, RULE, PRIOR, SPLIT.prior, N
+        )
+        values = claim.values(plan, pilot.evidence)[0, 0]
+        weight = np.exp(max(plan.log_prior))
+        expected = tuned_bets(values, N, np.log(plan.ledger.of(claim.name) * weight))
+        assert claim.bets == expected
 
 
 def test_bets_are_part_of_the_plan_and_of_its_hash():

@@ -25,8 +25,8 @@ _QUANTILES = (0.9, 0.95, 0.98)
 _BEYOND = (1.0, 1.5, 2.0, 3.0)
 """Where losses may be clipped: at quantiles of the pilot's, and at its largest and beyond."""
 
-_FREE = 0.01
-"""A larger constant says more. It is taken if it costs no more than this part of the bound."""
+_FREE = 1.03
+"""A larger constant says more. It is taken if it leaves at most so many times as much unsaid."""
 
 
 def forecast_basis(plan: Plan, pilot: Pilot, weight: float) -> Basis:
@@ -61,11 +61,12 @@ def _best_form(settings: CertifySettings, claim: Bounded, basis: Basis, seen: Ev
     allowed: tuple[BoundedForm, ...] = (
         ("chernoff", "betting") if settings.form == BEST else (settings.form,)
     )
-    forms = [_in_form(form, claim, basis, seen) for form in allowed]
+    forms = [in_form(form, claim, basis, seen) for form in allowed]
     return min(forms, key=lambda one: _upper(one, basis))
 
 
-def _in_form(form: BoundedForm, claim: Bounded, basis: Basis, seen: Evidence) -> Bounded:
+def in_form(form: BoundedForm, claim: Bounded, basis: Basis, seen: Evidence) -> Bounded:
+    """The claim in a form, with bets that are tuned on what was seen of the favourite."""
     if form != "betting":
         return dataclasses.replace(claim, form=form, bets=())
     terms = basis.terms
@@ -103,5 +104,4 @@ def _best_constant(
     bounds = [one.number(_upper(one, basis)) for one in options]
     clipped = [one.number(float(one.means(basis.terms, seen)[0, 0])) for one in options]
     unsaid = [bound - 2 * mean + whole for bound, mean in zip(bounds, clipped, strict=True)]
-    enough = min(unsaid) + _FREE * bounds[int(np.argmin(unsaid))]
-    return options[max(i for i, cost in enumerate(unsaid) if cost <= enough)]
+    return options[max(i for i, cost in enumerate(unsaid) if cost <= _FREE * min(unsaid))]
