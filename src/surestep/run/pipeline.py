@@ -22,21 +22,18 @@ from surestep.certify import (
     references_for,
 )
 from surestep.evaluate.break_even import training_seconds
-from surestep.evaluate.evaluated import LEARNED, Evaluated
-from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
-from surestep.evaluate.test_set import evaluate
-from surestep.evaluate.timing import named
+from surestep.evaluate.off_family import require_same_form
 from surestep.problem import Problem, Split, Theta, check_problem, instance, working_precision
 from surestep.rollout.batched import BLOCK, rollouts
 from surestep.rollout.tiles import Crew
 from surestep.rules import GradientDescent
 from surestep.rules.base import Rule, require_fit, solver_fingerprint, with_hyper
+from surestep.run.afterwards import familiar_with, looked_at, shown_baselines
 from surestep.run.batch_size import settled
 from surestep.run.charges import OWN, charge, record_hashes
 from surestep.run.config import RunConfig
-from surestep.run.learned import Learned, solver_of
-from surestep.run.stored import INCOMPLETE
-from surestep.solver.familiar import Familiar
+from surestep.run.delivered import solver_of
+from surestep.run.learned import Learned
 from surestep.solver.signature import PROBES
 from surestep.storage.checkpoint import NoCheckpoint
 from surestep.storage.records import to_json
@@ -100,7 +97,7 @@ def learn(
             "losses that may be negative are trained on by their distances from the minima of the "
             "prior set's instances: set training.distances"
         )
-    baselines = _shown_baselines(config, experiment)
+    baselines = shown_baselines(config, experiment)
     baselines |= possible_opponents(config.certify, experiment)
     report = report or Silence()
     with working_precision(experiment.problem):
@@ -231,15 +228,15 @@ def _stages(
     )
     deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])
     probes = _probes(task.problem, split)
-    familiar = _familiar(task, split, report)
+    familiar = familiar_with(task, split, report)
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
         # Nothing that is certified is lost to an evaluation that fails or is interrupted.
         solver = solver_of(task, deployed, document, prior, found, probes, familiar)
         solver.save(folder.solver_path)
-    evaluated, shifted, incomplete = _evaluation(
-        config, experiment, task, deployed, split, folder, report
+    evaluated, shifted, incomplete = looked_at(
+        config, experiment, task, deployed, split.test, folder, report, stage
     )
     return Learned(
         *(task, deployed, document, prior, found, evaluated, spent, shifted, probes, familiar),
@@ -247,79 +244,10 @@ def _stages(
     )
 
 
-def _familiar(task: Task, split: Split, report: Reporter) -> Familiar | None:
-    """What instances usually look like; a certificate is not lost to those that have no numbers."""
-    try:
-        with working_precision(task.problem):
-            return Familiar.of(task.problem, split.prior, split.train, task.block)
-    except Exception as error:
-        report.say(f"monitors will not watch the instances themselves: {named(error)}")
-        return None
-
-
-def _evaluation(
-    config: RunConfig[Any],
-    experiment: Experiment,
-    task: Task,
-    deployed: Rule,
-    split: Split,
-    folder: RunFolder | None,
-    report: Reporter,
-) -> tuple[Evaluated | None, Shifted | None, tuple[str, ...]]:
-    """How the rule does on the test set and off the family, and what went wrong there."""
-    settings = config.evaluate
-
-    def on_test_set() -> Evaluated:
-        shown = _shown_baselines(config, experiment)
-        if experiment.informed is not None:
-            shown = shown | dict(experiment.informed(deployed))
-        more = (experiment.measures, experiment.external, report)
-        return evaluate(settings, task, deployed, shown, experiment.accuracies, split.test, *more)
-
-    def off_family() -> Shifted:
-        shown = {LEARNED: deployed} | experiment.chosen(tuple(experiment.baselines)[:1])
-        number = settings.shifted
-        return evaluate_shifted(experiment.shifts, task, shown, number, config.seed, report)
-
-    evaluated, wrong = _attempted(folder, "evaluate", Evaluated, on_test_set, report)
-    if not (experiment.shifts and settings.shifted):
-        return evaluated, None, wrong
-    shifted, more = _attempted(folder, "shifted", Shifted, off_family, report)
-    return evaluated, shifted, wrong + more
-
-
-def _attempted(
-    folder: RunFolder | None,
-    name: str,
-    kind: type[Result],
-    compute: Callable[[], Result],
-    report: Reporter,
-) -> tuple[Result | None, tuple[str, ...]]:
-    """A stage that nothing certified rests on: its failure is a sentence and a mark."""
-    try:
-        return _kept(folder, name, kind, lambda _: compute(), report), ()
-    except RunFolderError:
-        raise
-    except Exception as error:  # opponents and measures may be anybody's code
-        again = "" if folder is None else f"; surestep resume {folder.path} tries it again"
-        sentence = (
-            f"The stage {name} failed and is incomplete ({named(error)}). Certificate and solver "
-            f"do not depend on it and stand{again}."
-        )
-        report.say(sentence)
-        if folder is not None:
-            folder.mark(name, state=INCOMPLETE, reason=named(error))
-        return None, (sentence,)
-
-
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
     """The rules of a population: that of a run without one, and others like it."""
     others = range(1, config.population.members)
     return [first, *(experiment.rule(config.seed, member) for member in others)]
-
-
-def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:
-    return experiment.chosen(config.evaluate.baselines or experiment.baselines)
 
 
 def _fix_plan(folder: RunFolder, plan: Plan) -> None:
