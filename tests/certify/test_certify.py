@@ -24,6 +24,8 @@ from support.tiny import (
     located,
     planned,
     references,
+    sealed,
+    train_set,
 )
 from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.bounds.budget import Share, divide
@@ -49,7 +51,6 @@ from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import make_certificate, rigorous_statements
 from surestep.certify.targets import FIRST, Target
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings
-from surestep.problem.datasets import TrainSet
 from surestep.rollout.batched import losses_at
 from surestep.rollout.loop import rollout
 from surestep.rollout.tiles import Alone, observe_all
@@ -539,7 +540,7 @@ def test_goals_that_are_zero_or_infinite_count_as_they_should():
 
 @pytest.mark.parametrize("size", [256, 300])
 def test_sets_of_a_block_and_more_are_certified_without_opponents_and_statistics(size):
-    train = TrainSet.draw(PROBLEM, size, 0)
+    train = train_set(size, 0)
     seen = TASK.observe(RULE, train, TASK.watch((0, 10)))
     shapes = (seen.losses.shape, seen.reach.shape, seen.statistics.shape)
     assert shapes == ((size, 2), (size, 0), (size, 0))
@@ -561,15 +562,17 @@ def test_an_opponent_is_not_beaten_by_being_stopped_early():
         TASK,
         experiment,
         SPLIT.prior,
-        SPLIT.train,
+        sealed(SPLIT.train.size, 0),
         changed(CONFIG.certify, shares=(0.5,)),
     )
+    assert document.opened is not None
+    train = sealed(SPLIT.train.size, 0).open(document.opened.commitment)
     horizon = 8 * TASK.horizon
 
     def needed(rule, most):
         watch = TASK.watch((most,), 1)
-        goals = 0.5 * TASK.start_losses(SPLIT.train)[:, None]
-        work = TASK.work(rule, SPLIT.train, watch, targets=goals)
+        goals = 0.5 * TASK.start_losses(train)[:, None]
+        work = TASK.work(rule, train, watch, targets=goals)
         return reached_in(observe_all(work, Alone()).reach, FIRST, 0)
 
     mine, long = needed(fast, TASK.horizon), needed(slow, horizon)

@@ -5,8 +5,9 @@ import dataclasses
 from surestep.base.errors import ConfigurationError, VerificationError
 from surestep.cli.arguments import parse
 from surestep.cli.stored_run import StoredRun, open_run
+from surestep.run.verify.finished import made_elsewhere
 from surestep.run.verify.fresh import verify_fresh
-from surestep.run.verify.run import made_elsewhere, verify
+from surestep.run.verify.run import verify
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,18 +13,9 @@ from surestep.problem.base import (
     instance,
     name_of,
 )
+from surestep.problem.commitment import Commitment, require_word, sha256_of
 from surestep.problem.contract import check_problem
-from surestep.problem.datasets import (
-    DataSet,
-    PriorSet,
-    Split,
-    SplitSizes,
-    StreamedTrainSet,
-    TestSet,
-    TrainSet,
-    ValidationSet,
-    fingerprint,
-)
+from surestep.problem.datasets import SealedSplit, SealedTrainSet, Split, SplitSizes
 from surestep.problem.draw import DrawnInChunks, working_precision
 from surestep.problem.form import (
     Part,
@@ -52,12 +43,22 @@ from surestep.problem.kinds import (
 from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
 from surestep.problem.penalties import Box
 from surestep.problem.quadratic import constant_term, linear_term
+from surestep.problem.sets import (
+    DataSet,
+    PriorSet,
+    StreamedTrainSet,
+    TestSet,
+    TrainSet,
+    ValidationSet,
+    fingerprint,
+)
 from surestep.problem.structure import Convolution, Structure, find_structure
 
 __all__ = [
     "ROLES",
     "AffineFront",
     "Box",
+    "Commitment",
     "CompositeFunctionProblem",
     "CompositeProblem",
     "Convolution",
@@ -78,6 +79,8 @@ __all__ = [
     "PriorSet",
     "Problem",
     "ProximableSmooth",
+    "SealedSplit",
+    "SealedTrainSet",
     "Split",
     "SplitSizes",
     "StockedProblem",
@@ -108,6 +111,8 @@ __all__ = [
     "point_size",
     "reached",
     "read_arrays_of",
+    "require_word",
+    "sha256_of",
     "theta_form",
     "thresholds",
     "working_precision",

@@ -54,6 +54,12 @@ def json_schema(kind: Any) -> dict[str, Any]:
         return {"type": "array", "items": json_schema(arguments[0])}
     if origin is dict:
         return {"type": "object", "additionalProperties": json_schema(arguments[1])}
+    if origin is typing.Literal:
+        return {"enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [json_schema(one) for one in arguments]}
+    if kind is type(None):
+        return {"type": "null"}
     if kind is float:
         words = {"enum": ["inf", "-inf", "nan"]}
         return {"anyOf": [{"type": "number"}, words]}
