@@ -30,11 +30,11 @@ class Opened:
     def in_words(self, number: int) -> str:
         """What follows for those who have to believe the certificate of this number."""
         word = self.commitment.word
-        said = f", and the word {word!r}" if word else ""
+        said = f", the plan and the word {word!r}" if word else " and the plan"
         follows = (
             f"Which train instances were taken follows from the seed {self.seed}, the "
-            f"configuration, the prior's samples and the plan{said}: whoever changes one of them "
-            "afterwards gets others."
+            f"configuration, the prior's samples{said}: whoever changes one of them afterwards "
+            "gets others."
         )
         if word:
             return (

@@ -33,6 +33,7 @@ from surestep.run.begun import Begun, probes_of, record_inputs, record_opened
 from surestep.run.charges import OWN, charge
 from surestep.run.config import RunConfig
 from surestep.run.learned import Learned, solver_of
+from surestep.run.word import require_closed
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder, axes
 from surestep.train import Chosen, Experiment, Imitated, Located, Sampled, Task, choose, hyper_at
@@ -95,7 +96,7 @@ def learn(
         return _certify_and_evaluate(run, _plan(run))
 
 
-def plan(
+def plan_only(
     config: RunConfig[Any],
     experiment: Experiment,
     folder: RunFolder,
@@ -105,6 +106,7 @@ def plan(
 
     Nobody has seen the train set then. `learn` goes on from there.
     """
+    require_closed(folder)
     with _begun(config, experiment, folder, report, None) as run:
         planned = _plan(run)
         return run.config.commitment(planned.plan.sha256)
