@@ -83,6 +83,8 @@ def _read(kind: Any, value: Any, where: str) -> Any:
             _expect(
                 len(value) == len(arguments), value, f"a list of {len(arguments)} values", where
             )
+            pairs = zip(arguments, value, strict=True)
+            return tuple(_read(one, v, f"{where}[{i}]") for i, (one, v) in enumerate(pairs))
         return (origin)(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is dict:
         _expect(isinstance(value, dict), value, "an object", where)
