@@ -177,6 +177,11 @@ def prior_hypers(run):
     prior_with(run, hypers=hypers)
 
 
+@case("prior: samples of another rule", "holds samples of")
+def prior_of_another_rule(run):
+    prior_with(run, hypers=run.load("sample", Sampled).hypers[:, :-1])
+
+
 @case("prior: weights of samples", "the prior's weights")
 def prior_weights(run):
     prior_with(run, log_prior=np.log([0.98, 0.01, 0.01]))
@@ -217,6 +222,12 @@ def posterior_weights(run):
 def other_deployed(run):
     found = run.load("certify", Certified)
     run.save("certify", changed(found, deployed_sample=(found.deployed_sample + 1) % 3))
+
+
+@case("evidence: a deployed sample that there is not", "names the sample 7, and the prior has 3")
+def no_such_sample(run):
+    found = run.load("certify", Certified)
+    run.save("certify", changed(found, deployed_sample=7))
 
 
 @case("evidence: a flipped bit", "certify.safetensors is damaged", quick=True)
@@ -348,7 +359,7 @@ def renumbered(run):
 
 
 @case("report: a number on the page", "the report and its figures", quick=True)
-def page(run):
+def number_on_the_page(run):
     path = run.path / "report.html"
     text = path.read_text()
     assert "95%" in text
@@ -356,13 +367,13 @@ def page(run):
 
 
 @case("report: a number in a figure's data", "the report and its figures")
-def figure(run):
+def figure_data(run):
     path = run.figures / "certified.json"
     path.write_text(path.read_text().replace("certified", "proved", 1))
 
 
 @case("report: a picture", "the report and its figures", RERUN)
-def picture(run):
+def a_picture(run):
     path = run.figures / "overview.png"
     path.write_bytes((run.figures / "profile.png").read_bytes())
 
@@ -634,6 +645,18 @@ def test_a_run_that_nobody_has_touched_stands(command, run):
     assert found_by(command, run) == []
 
 
+def test_verification_changes_nothing_in_the_folder(run):
+    edit(run.certificate_path, lambda plain: first(plain).update(value=0.0))
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert found_by(VERIFY, run) == found_by(VERIFY, run) != []
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+
+def test_a_run_from_elsewhere_is_not_made_again(run):
+    run.mark("made_with", environments=[{"device": "of another kind"}])
+    assert "--retrain compares bits" in found_by(RETRAIN, run)[0]
+
+
 def test_an_untouched_run_with_later_certificates_and_a_report_stands(run):
     assert found_by(VERIFY, run) == []
 
@@ -651,3 +674,10 @@ def test_the_table_is_the_documentations():
     assert len(CASES) >= 40 and sum(one.nasty for one in CASES) >= 9
     assert len({one.what for one in CASES}) == len(CASES)
     assert table() in TABLE.read_text()
+
+
+if __name__ == "__main__":  # PYTHONPATH=src:tests python -m house.test_tampering
+    page = TABLE.read_text()
+    begin = page.index("| what is changed |")
+    end = page.index("\n\n", begin)
+    TABLE.write_text(page[:begin] + table() + page[end:])

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from surestep.base.errors import RunFolderError
 from surestep.base.machine import provenance
 from surestep.certify import Certificate, Certified, Plan, Standing, pilot_run, plan_run
 from surestep.problem import SealedSplit, TrainSet
@@ -72,6 +73,14 @@ def rounding_of(experiment: Experiment, elsewhere: bool) -> float:
     if not elsewhere:
         return 1e-9
     return {"float64": 1e-9, "float32": 1e-4}[experiment.problem.precision]
+
+
+def require_sample(prior: Sampled, number: int) -> None:
+    """Refuse the number of a sample that there is not."""
+    if not 0 <= number < len(prior.hypers):
+        raise RunFolderError(
+            f"the certificate names the sample {number}, and the prior has {len(prior.hypers)}"
+        )
 
 
 def made_elsewhere(folder: RunFolder) -> bool:

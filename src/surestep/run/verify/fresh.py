@@ -17,10 +17,17 @@ from surestep.run.charges import (
     spent_on,
 )
 from surestep.run.config import RunConfig
-from surestep.run.fresh import about_file, deployed_sample
+from surestep.run.fresh import about_file
 from surestep.run.instance_store import stored_instances
 from surestep.run.stored import read_plan
-from surestep.run.verify.finished import Check, Finished, check, made_elsewhere, planned_again
+from surestep.run.verify.finished import (
+    Check,
+    Finished,
+    check,
+    made_elsewhere,
+    planned_again,
+    require_sample,
+)
 from surestep.run.verify.run import checks_of
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment, Sampled
@@ -102,7 +109,9 @@ def _one(
     if not (place / "certificate.json").exists():
         return [Check("it was begun and is not finished", True, "it states nothing yet")]
     stored, prior = read_plan(place / "plan.json"), of.folder.load("sample", Sampled)
-    size, mode = len(charge.instances), deployed_sample(of.folder)
+    # As it lies there: nothing is mended while it is verified.
+    mode = Certificate.load(of.folder.certificate_path).deployed_sample
+    size = len(charge.instances)
     given = None
     if charge.seed is None:
         given = stored_instances(of.experiment.problem, place, size)
@@ -111,6 +120,7 @@ def _one(
             return [Check("its instances are kept", False, reason)]
     alone = len(stored.log_prior) == 1 < len(prior.hypers)
     if alone:
+        require_sample(prior, mode)
         prior = prior.only(mode)
     elsewhere = made_elsewhere(RunFolder(place))
     certify = dataclasses.replace(of.config.certify, epsilon=charge.epsilon)

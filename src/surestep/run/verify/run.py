@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from surestep.base.errors import RunFolderError
 from surestep.certify import (
     Certificate,
     Certified,
@@ -14,9 +15,10 @@ from surestep.certify import (
     posterior_hash,
     references_for,
 )
-from surestep.problem import SealedSplit, StockedProblem
+from surestep.problem import SealedSplit, StockedProblem, working_precision
 from surestep.rollout.observe import REACHED
 from surestep.rollout.rounding import agree
+from surestep.rules.base import hyper_of
 from surestep.run.config import RunConfig
 from surestep.run.stored import read_plan
 from surestep.run.verify.copies import verify_copies
@@ -61,6 +63,13 @@ def verify(
 def _finished(folder: RunFolder, config: RunConfig[Any], experiment: Experiment) -> Finished:
     sealed = SealedSplit.draw(experiment.problem, config.sizes, config.seed)
     stored, prior = read_plan(folder.plan_path), folder.load("sample", Sampled)
+    with working_precision(experiment.problem):
+        weights = hyper_of(experiment.rule(config.seed)).size
+    if prior.hypers.shape[1] != weights:
+        raise RunFolderError(
+            f"{folder.path} holds samples of {prior.hypers.shape[1]} numbers each, where the rule "
+            f"has {weights}"
+        )
     elsewhere, size = made_elsewhere(folder), config.sizes.train
     plan = planned_again(config, experiment, sealed, prior, stored, elsewhere, size)
     return Finished(

@@ -7,7 +7,7 @@ from surestep.problem import fingerprint
 from surestep.rules.base import solver_fingerprint
 from surestep.run.begun import probes_of
 from surestep.run.learned import solver_of
-from surestep.run.verify.finished import Check, Finished, check
+from surestep.run.verify.finished import Check, Finished, check, require_sample
 from surestep.solver.file import Stored, read_solver
 from surestep.solver.solver import Solver
 from surestep.storage.records import to_json
@@ -18,6 +18,7 @@ _NAME = "the solver's file"
 
 def verify_solver(run: Finished, folder: RunFolder) -> list[Check]:
     """Rule, posterior, goal, embedded certificate and all else are those of the run."""
+    require_sample(run.prior, run.found.deployed_sample)
     problem, rule = run.experiment.problem, run.rule(run.found.deployed_sample)
     try:
         stored = read_solver(folder.solver_path, problem, rule)
