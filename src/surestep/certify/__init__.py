@@ -18,6 +18,7 @@ from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import issue, make_certificate
 from surestep.certify.targets import Target
+from surestep.certify.usual import usual_plan
 
 __all__ = [
     "Certificate",
@@ -41,4 +42,5 @@ __all__ = [
     "references_for",
     "rounded_down",
     "rounded_up",
+    "usual_plan",
 ]

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from surestep.base.errors import ConfigurationError
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.uniform import bet
+from surestep.certify.capable import capable
 from surestep.certify.claims import (
     EARLIER,
     AnyClaim,
@@ -110,18 +111,31 @@ def pilot_run(
 ) -> Pilot:
     """The pilot of an experiment's certificate."""
     few = _first(prior_set, settings.pilot)
-    return pilot_on(
-        task,
-        rule,
-        prior.hypers[favourite(prior, task.problem.nonnegative)],
-        possible_opponents(settings, experiment),
-        _targets(settings, experiment),
-        kept_iterations(task.horizon, settings.iterations),
-        few,
-        references_for(settings, experiment, few),
-        len(prior.hypers),
-        train_size,
-    )
+    references = references_for(settings, experiment, few)
+
+    def against(opponents: dict[str, Rule]) -> Pilot:
+        return pilot_on(
+            task,
+            rule,
+            prior.hypers[favourite(prior, task.problem.nonnegative)],
+            opponents,
+            _targets(settings, experiment),
+            kept_iterations(task.horizon, settings.iterations),
+            few,
+            references,
+            len(prior.hypers),
+            train_size,
+        )
+
+    everybody = possible_opponents(settings, experiment)
+    try:
+        return against(everybody)
+    except Exception:
+        # Whom the user has named is not left out in silence.
+        able = everybody if settings.opponents else capable(task, everybody, few)
+        if len(able) == len(everybody):
+            raise
+        return against(able)
 
 
 def plan_run(

@@ -133,7 +133,7 @@ def _floor(terms: Plan, pilot: Pilot) -> float:
     """Below which nobody counts a loss as smaller: the finest accuracy, if there are references."""
     if not terms.above:
         return 0.0
-    evidence = pilot.evidence
+    evidence = pilot.evidence.on(np.flatnonzero(np.isfinite(pilot.evidence.references)))
     levels = [
         float(np.median(t.levels(evidence.references, evidence.starts, evidence.thresholds)
                         - evidence.references))

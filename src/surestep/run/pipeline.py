@@ -22,17 +22,18 @@ from surestep.certify import (
     references_for,
 )
 from surestep.evaluate.break_even import training_seconds
-from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
-from surestep.evaluate.test_set import LEARNED, Evaluated, evaluate
+from surestep.evaluate.off_family import require_same_form
 from surestep.problem import Problem, Split, Theta, check_problem, instance, working_precision
 from surestep.rollout.batched import BLOCK, rollouts
 from surestep.rollout.tiles import Crew
 from surestep.rules import GradientDescent
 from surestep.rules.base import Rule, require_fit, solver_fingerprint, with_hyper
+from surestep.run.afterwards import familiar_with, looked_at, shown_baselines
 from surestep.run.batch_size import settled
 from surestep.run.charges import OWN, charge, record_hashes
 from surestep.run.config import RunConfig
-from surestep.run.learned import Learned, solver_of
+from surestep.run.delivered import solver_of
+from surestep.run.learned import Learned
 from surestep.solver.signature import PROBES
 from surestep.storage.checkpoint import NoCheckpoint
 from surestep.storage.records import to_json
@@ -40,6 +41,7 @@ from surestep.storage.run_folder import RunFolder, axes
 from surestep.train import Chosen, Experiment, Imitated, Located, Sampled, Task, choose, hyper_at
 from surestep.train.imitate import imitate
 from surestep.train.locate import locate
+from surestep.train.references import minima_to_train_with
 from surestep.train.sample import sample
 
 Result = TypeVar("Result")
@@ -95,7 +97,7 @@ def learn(
             "losses that may be negative are trained on by their distances from the minima of the "
             "prior set's instances: set training.distances"
         )
-    baselines = _shown_baselines(config, experiment)
+    baselines = shown_baselines(config, experiment)
     baselines |= possible_opponents(config.certify, experiment)
     report = report or Silence()
     with working_precision(experiment.problem):
@@ -136,7 +138,15 @@ def _stages(
     if config.training.distances:
         assert experiment.minima is not None
         solve = experiment.minima
-        solved = stage("minima", Solved, lambda _: Solved(np.asarray(solve(split.prior.thetas))))
+        solved = stage(
+            "minima",
+            Solved,
+            lambda _: Solved(
+                minima_to_train_with(
+                    solve, split.prior.thetas, lambda: task.start_losses(split.prior)
+                )
+            ),
+        )
         split = dataclasses.replace(
             split, prior=dataclasses.replace(split.prior, minima=solved.minima)
         )
@@ -218,50 +228,26 @@ def _stages(
     )
     deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])
     probes = _probes(task.problem, split)
+    familiar = familiar_with(task, split, report)
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
         # Nothing that is certified is lost to an evaluation that fails or is interrupted.
-        solver_of(task, deployed, document, prior, found, probes).save(folder.solver_path)
-    shown = _shown_baselines(config, experiment)
-    if experiment.informed is not None:
-        shown = shown | dict(experiment.informed(deployed))
-    evaluated = stage(
-        "evaluate",
-        Evaluated,
-        lambda _: evaluate(
-            config.evaluate,
-            task,
-            deployed,
-            shown,
-            experiment.accuracies,
-            split.test,
-            experiment.measures,
-            experiment.external,
-            report,
-        ),
+        solver = solver_of(task, deployed, document, prior, found, probes, familiar)
+        solver.save(folder.solver_path)
+    evaluated, shifted, incomplete = looked_at(
+        config, experiment, task, deployed, split.test, folder, report, stage
     )
-    shifted = None
-    if experiment.shifts and config.evaluate.shifted:
-        shown = {LEARNED: deployed} | experiment.chosen(tuple(experiment.baselines)[:1])
-        shifted = stage(
-            "shifted",
-            Shifted,
-            lambda _: evaluate_shifted(
-                experiment.shifts, task, shown, config.evaluate.shifted, seed, report
-            ),
-        )
-    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted, probes)
+    return Learned(
+        *(task, deployed, document, prior, found, evaluated, spent, shifted, probes, familiar),
+        incomplete,
+    )
 
 
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
     """The rules of a population: that of a run without one, and others like it."""
     others = range(1, config.population.members)
     return [first, *(experiment.rule(config.seed, member) for member in others)]
-
-
-def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:
-    return experiment.chosen(config.evaluate.baselines or experiment.baselines)
 
 
 def _fix_plan(folder: RunFolder, plan: Plan) -> None:

@@ -200,6 +200,7 @@ def _shapes(run: Finished, plan: Plan) -> Check:
         "losses": (samples, size, len(plan.iterations)),
         "thresholds": (size,),
         "references": (size,),
+        "starts": (size,),
         "reach": (samples, size, entries),
         "opponent_losses": (opponents, size),
         "opponent_reach": (opponents, size, entries),
@@ -316,9 +317,11 @@ def _same_statement(issued: Statement, rebuilt: Statement | None, elsewhere: boo
 
 
 def _thresholds(run: Finished) -> Check:
-    again = run.config.task(run.experiment).thresholds(run.split.train)
-    good = np.allclose(again, run.found.evidence.thresholds, rtol=run.rounding, atol=0)
-    return Check("the goal on every train instance", bool(good), "" if good else "differs")
+    task, train, evidence = run.config.task(run.experiment), run.split.train, run.found.evidence
+    good = np.allclose(task.thresholds(train), evidence.thresholds, rtol=run.rounding, atol=0)
+    good &= np.allclose(task.start_losses(train), evidence.starts, rtol=run.rounding, atol=0)
+    name = "the goal and the start's loss on every train instance"
+    return Check(name, bool(good), "" if good else "differs")
 
 
 def _references(run: Finished) -> Check:
