@@ -3,8 +3,7 @@
 import functools
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,6 +57,7 @@ from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import make_certificate, rigorous_statements
 from surestep.certify.targets import FIRST, Target
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings
+from surestep.problem import instance
 from surestep.rollout.batched import losses_at
 from surestep.rollout.loop import rollout
 from surestep.rollout.tiles import Alone, observe_all
@@ -131,7 +131,7 @@ def test_the_goal_is_the_exact_binomial_bound_at_the_weighted_level():
     assert statement("missing the goal").value == pytest.approx(expected, rel=1e-9)
 
 
-def bounded(values, paid, claim):
+def bounded(values: np.ndarray, paid: float, claim: Any) -> float:
     """The bound on a mean as the claim's form defines it, written out."""
     if claim.form == "chernoff":
         return float(mean_upper(float(np.mean(values)), len(values), paid))
@@ -145,10 +145,11 @@ def bounded(values, paid, claim):
         )
         return np.log(capital * paid)
 
-    return optimize.brentq(short_of_rejection, np.mean(values), 1 - 1e-12, xtol=1e-15)
+    found: Any = optimize.brentq(short_of_rejection, np.mean(values), 1 - 1e-12, xtol=1e-15)
+    return float(found)
 
 
-def named(name, plan=PLAN) -> Any:
+def named(name: str, plan: Plan = PLAN) -> Any:
     return next(claim for claim in plan.claims if claim.name == name)
 
 
@@ -187,6 +188,21 @@ def test_what_is_forecast_to_be_tightest_is_about_as_tight_as_any_form():
     assert best["advantage over heavy ball"] > chernoff["advantage over heavy ball"] + 0.2
 
 
+def test_values_that_are_like_coins_are_not_bet_on():
+    """Relative entropy is exact enough for them; whatever varies less is bet on."""
+    plan, seen = tables([1.0])
+    random = np.random.default_rng(6)
+    coins = (random.random(300) < 0.1).astype(float)
+    laws = {"chernoff": coins, "betting": 0.5 * coins + 0.1}
+    for form, values in laws.items():
+        statistics = values[None, :, None]
+        several = changed(seen.on(np.zeros(300, int)), statistics=statistics)
+        own = UserStatistic("sublevel", "own")
+        asked = changed(plan, claims=(own,), train_size=300, statistics=("own",))
+        found = tightest(CertifySettings(), asked, Pilot(several, ()), 0.9)
+        assert named(own.name, found).form == form
+
+
 def test_losses_are_clipped_where_the_prior_set_says_that_least_is_left_unsaid():
     """A larger constant says more; one that a few large losses decide says little of the others."""
     random = np.random.default_rng(4)
@@ -200,8 +216,8 @@ def test_losses_are_clipped_where_the_prior_set_says_that_least_is_left_unsaid()
         )
         claim = ClippedLoss("sublevel", 1.0)
         plan = changed(plan, claims=(claim,), train_size=300)
-        found: Any = tightest(CertifySettings(), plan, Pilot(seen, ()), 0.9).claims[0]
-        constants[name] = found.largest
+        found = tightest(CertifySettings(), plan, Pilot(seen, ()), 0.9)
+        constants[name] = named(claim.name, found).largest
     assert constants["plain"] >= plain.max()
     assert constants["rare"] < 10
 
@@ -218,7 +234,8 @@ def test_a_clipped_loss_is_counted_from_the_reference_or_from_0():
 
 
 def test_what_would_say_nothing_is_not_claimed_and_leaves_its_share_to_the_rest():
-    few = planned(PRIOR, train=cast(Any, SimpleNamespace(size=1)))
+    single = changed(SPLIT.train, thetas=instance(SPLIT.train.thetas, np.arange(1)))
+    few = planned(PRIOR, train=single)
     assert [claim.kind for claim in few.claims] == ["goal", "levels"]
     for plan in (few, PLAN):
         assert [share.name for share in plan.shares] == [claim.name for claim in plan.claims]

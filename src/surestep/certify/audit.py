@@ -35,7 +35,7 @@ from surestep.certify.claims import (
 )
 from surestep.certify.claims.base import BoundedClaim
 from surestep.certify.evidence import Evidence, reach_of_paths
-from surestep.certify.forms import tightest
+from surestep.certify.forms import forecast_basis, in_form, tightest
 from surestep.certify.pilot import Pilot
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import find_posterior
@@ -49,6 +49,7 @@ from surestep.train import Sampled
 ITERATIONS = (0, 5, 10)
 BY_BETTING = ", betting"
 """How the names of claims end whose means are bounded by betting."""
+BY_PILOT = "loss, clipped by the pilot"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,7 @@ class AuditFamily:
         if self.betting:
             bounded = [c for c in claims if isinstance(c, BoundedClaim) and c.form == "chernoff"]
             claims += tuple(dataclasses.replace(c, name=c.name + BY_BETTING) for c in bounded)
+            claims += (ClippedLoss(BY_PILOT, self.constant),)
         moment = self.second_moment if self.nonnegative else 1.0
         centre = np.sqrt(2 * size * np.log(20 / epsilon) / moment)
         plain = Plan(
@@ -102,16 +104,21 @@ class AuditFamily:
         return self._bet_on(plain) if self.betting else plain
 
     def _bet_on(self, plain: Plan) -> Plan:
-        """Constants and bets are chosen as in a run: on instances of their own."""
-        size = plain.train_size
+        """Bets, and where a loss is clipped, are chosen as in a run: on instances of their own."""
+        size, weight = plain.train_size, float(np.exp(plain.log_prior[0]))
         pilot = Pilot(self.draw(np.random.default_rng(12), size).of(slice(0, 1)), ("other",))
-        weight = float(np.exp(plain.log_prior[0]))
-        tight = tightest(CertifySettings(form="betting"), plain, pilot, weight)
-        chosen = (
-            b if a.name.endswith(BY_BETTING) else a
-            for a, b in zip(plain.claims, tight.claims, strict=True)
-        )
-        return dataclasses.replace(plain, claims=tuple(chosen))
+        basis = forecast_basis(plain, pilot, weight)
+        settings = CertifySettings(form="betting")
+
+        def settled(claim: AnyClaim) -> AnyClaim:
+            if isinstance(claim, BoundedClaim) and claim.name.endswith(BY_BETTING):
+                return in_form("betting", claim, basis, pilot.evidence)
+            if claim.name == BY_PILOT:
+                alone = dataclasses.replace(plain, claims=(claim,))
+                return tightest(settings, alone, pilot, weight).claims[0]
+            return claim
+
+        return dataclasses.replace(plain, claims=tuple(settled(claim) for claim in plain.claims))
 
     def _claims(self) -> tuple[AnyClaim, ...]:
         last = len(self.targets) - 1

@@ -80,7 +80,7 @@ def other_claims(
     if close or terms.bounded:
         ends = evidence.above(evidence.final)[0]
         claims.append(ClippedLoss("loss, clipped", _clip(ends)))
-    if terms.above and terms.bounded:
+    if terms.above and terms.bounded and np.any(evidence.references):
         claims.append(ClippedLoss(LOSS_ITSELF, _clip(evidence.final[0]), counted="loss"))
     if terms.bounded:
         claims.append(ShareOfGoal("share of the goal"))

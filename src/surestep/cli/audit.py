@@ -32,14 +32,14 @@ def run_audit(given: Arguments) -> None:
     if given.repeats < 1 or given.size < 1 or given.seed < 0:
         raise ConfigurationError("--repeats and --size must be at least 1, --seed not negative")
     outcomes: list[Outcome] = []
-    head = f"{'family':<20}{'statement':<26}{'false':>12}{'epsilon':>10}{'95% interval':>18}"
+    head = f"{'family':<20}{'statement':<31}{'false':>12}{'epsilon':>10}{'95% interval':>18}"
     print(f"{head}{'bound - truth':>16}")
     for make in FAMILIES.values():
         for outcome in audit(make(), given.repeats, given.size, given.epsilon, given.seed):
             outcomes.append(outcome)
             low, high = outcome.interval
             print(
-                f"{outcome.family:<20}{outcome.statement:<26}"
+                f"{outcome.family:<20}{outcome.statement:<31}"
                 f"{f'{outcome.false}/{outcome.repeats}':>12}{outcome.epsilon:>10.4f}"
                 f"{f'{low:.4f} - {high:.4f}':>18}{outcome.looseness:>16.4g}"
             )
