@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from support.tiny import EXPERIMENT, PROBLEM
+from surestep.base.progress import Silence
 from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
 from surestep.certify.planning import pilot_run, plan_run
@@ -19,10 +20,11 @@ from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.statements import issue
 from surestep.paper import read_config
 from surestep.problem.datasets import SealedSplit, TrainSet
+from surestep.run.afterwards import familiar_with
 from surestep.run.begun import probes_of
 from surestep.run.charges import OWN, Charge, read_charges
 from surestep.run.config import RunConfig
-from surestep.run.learned import solver_of
+from surestep.run.delivered import solver_of
 from surestep.run.stored import read_plan
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder
@@ -86,7 +88,9 @@ class Forger:
         run.kept(run.plan_path).write(to_json(self.plan))
         run.kept(run.certificate_path).write(to_json(document))
         probes = probes_of(PROBLEM, sealed)
-        solver_of(task, rule, document, self.prior, found, probes).save(run.solver_path)
+        familiar = familiar_with(task, sealed.prior, self.train, Silence())
+        solver = solver_of(task, rule, document, self.prior, found, probes, familiar)
+        solver.save(run.solver_path)
         own = Charge(OWN, self.plan.epsilon, self.train.hashes, config.seed)
         charges = [own, *read_charges(run)[1:]]
         run.kept(run.charges_path).write(to_json({"charges": charges}))

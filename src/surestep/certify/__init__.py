@@ -26,6 +26,7 @@ from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import issue, make_certificate, opened_by, posterior_hash
 from surestep.certify.subject import Opened, Standing, Subject
 from surestep.certify.targets import Target
+from surestep.certify.usual import usual_plan
 
 __all__ = [
     "Certificate",
@@ -55,4 +56,5 @@ __all__ = [
     "rounded_down",
     "rounded_up",
     "upgraded",
+    "usual_plan",
 ]

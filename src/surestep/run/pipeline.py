@@ -22,23 +22,25 @@ from surestep.certify import (
     references_for,
 )
 from surestep.evaluate.break_even import training_seconds
-from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
-from surestep.evaluate.test_set import LEARNED, Evaluated, evaluate
+from surestep.evaluate.off_family import require_same_form
 from surestep.problem import Commitment, SealedSplit, check_problem, working_precision
 from surestep.rollout.batched import BLOCK
 from surestep.rollout.tiles import Crew
 from surestep.rules.base import Rule, require_fit, with_hyper
+from surestep.run.afterwards import familiar_with, looked_at, shown_baselines
 from surestep.run.batch_size import settled
 from surestep.run.begun import Begun, probes_of, record_inputs, record_opened
 from surestep.run.charges import OWN, charge
 from surestep.run.config import RunConfig
-from surestep.run.learned import Learned, solver_of
+from surestep.run.delivered import solver_of
+from surestep.run.learned import Learned
 from surestep.run.word import require_closed
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder, axes
 from surestep.train import Chosen, Experiment, Imitated, Located, Sampled, Task, choose, hyper_at
 from surestep.train.imitate import imitate
 from surestep.train.locate import locate
+from surestep.train.references import minima_to_train_with
 from surestep.train.sample import sample
 
 
@@ -134,7 +136,7 @@ def _begun(
             "losses that may be negative are trained on by their distances from the minima of the "
             "prior set's instances: set training.distances"
         )
-    baselines = _shown_baselines(config, experiment)
+    baselines = shown_baselines(config, experiment)
     baselines |= possible_opponents(config.certify, experiment)
     report = report or Silence()
     with working_precision(experiment.problem):
@@ -232,32 +234,20 @@ def _certify_and_evaluate(run: Begun, planned: Planned) -> Learned:
     )
     deployed = experiment.rule_at(config.seed, prior.hypers[found.deployed_sample])
     probes = probes_of(task.problem, split)
+    familiar = familiar_with(task, split.prior, split.train, run.report)
     document = issue(config.name, plan, deployed, found, prior, planned.sealed, split.train)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
         # Nothing that is certified is lost to an evaluation that fails or is interrupted.
-        solver_of(task, deployed, document, prior, found, probes).save(folder.solver_path)
-    shown = _shown_baselines(config, experiment)
-    if experiment.informed is not None:
-        shown = shown | dict(experiment.informed(deployed))
-    evaluated = run.stage(
-        "evaluate",
-        Evaluated,
-        lambda _: evaluate(
-            config.evaluate,
-            task,
-            deployed,
-            shown,
-            experiment.accuracies,
-            split.test,
-            experiment.measures,
-            experiment.external,
-            run.report,
-        ),
+        solver = solver_of(task, deployed, document, prior, found, probes, familiar)
+        solver.save(folder.solver_path)
+    evaluated, shifted, incomplete = looked_at(
+        config, experiment, task, deployed, split.test, folder, run.report, run.stage
     )
-    shifted = _shifted(run, deployed)
-    spent = planned.seconds
-    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted, probes)
+    return Learned(
+        *(task, deployed, document, prior, found, evaluated, planned.seconds, shifted, probes),
+        *(familiar, incomplete),
+    )
 
 
 def _with_minima(run: Begun) -> SealedSplit:
@@ -266,7 +256,13 @@ def _with_minima(run: Begun) -> SealedSplit:
         return run.sealed
     solve, prior = run.experiment.minima, run.sealed.prior
     assert solve is not None
-    solved = run.stage("minima", Solved, lambda _: Solved(np.asarray(solve(prior.thetas))))
+    solved = run.stage(
+        "minima",
+        Solved,
+        lambda _: Solved(
+            minima_to_train_with(solve, prior.thetas, lambda: run.task.start_losses(prior))
+        ),
+    )
     return dataclasses.replace(run.sealed, prior=dataclasses.replace(prior, minima=solved.minima))
 
 
@@ -300,28 +296,10 @@ def _spent(run: Begun) -> float:
     return time.monotonic() - run.began + float(run.experiment.race.get("seconds", 0.0))
 
 
-def _shifted(run: Begun, deployed: Rule) -> Shifted | None:
-    config, experiment = run.config, run.experiment
-    if not (experiment.shifts and config.evaluate.shifted):
-        return None
-    shown = {LEARNED: deployed} | experiment.chosen(tuple(experiment.baselines)[:1])
-    return run.stage(
-        "shifted",
-        Shifted,
-        lambda _: evaluate_shifted(
-            experiment.shifts, run.task, shown, config.evaluate.shifted, config.seed, run.report
-        ),
-    )
-
-
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
     """The rules of a population: that of a run without one, and others like it."""
     others = range(1, config.population.members)
     return [first, *(experiment.rule(config.seed, member) for member in others)]
-
-
-def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:
-    return experiment.chosen(config.evaluate.baselines or experiment.baselines)
 
 
 def _fix_plan(folder: RunFolder, plan: Plan) -> None:

@@ -3,10 +3,12 @@
 import numpy as np
 
 from surestep.base.errors import SurestepError
+from surestep.base.progress import Silence
 from surestep.problem import fingerprint
 from surestep.rules.base import solver_fingerprint
+from surestep.run.afterwards import familiar_with
 from surestep.run.begun import probes_of
-from surestep.run.learned import solver_of
+from surestep.run.delivered import solver_of
 from surestep.run.verify.finished import Check, Finished, check, require_sample
 from surestep.solver.file import Stored, read_solver
 from surestep.solver.solver import Solver
@@ -25,7 +27,8 @@ def verify_solver(run: Finished, folder: RunFolder) -> list[Check]:
     except SurestepError as error:
         return [Check(f"{_NAME} can be used", False, str(error))]
     probes = probes_of(problem, run.sealed)
-    solver = solver_of(run.task, rule, run.issued, run.prior, run.found, probes)
+    familiar = familiar_with(run.task, run.sealed.prior, run.train, Silence())
+    solver = solver_of(run.task, rule, run.issued, run.prior, run.found, probes, familiar)
     other = "is not what the run has found"
     return [
         check(f"{_NAME}: {words}", same, other)
@@ -42,6 +45,7 @@ def _same(stored: Stored, solver: Solver, run: Finished) -> dict[str, bool]:
         == to_json({"": solver.certificate}),
         "the posterior": _same_posterior(stored, solver),
         "the instances that it knows its problem by": _same_probes(stored, solver, run),
+        "what its monitor takes for usual": _same_familiar(stored, solver, run),
     }
 
 
@@ -57,3 +61,17 @@ def _same_posterior(stored: Stored, solver: Solver) -> bool:
 def _same_probes(stored: Stored, solver: Solver, run: Finished) -> bool:
     """Elsewhere their last bits are others; that losses agree on them was seen when reading."""
     return run.elsewhere or fingerprint(stored.probes) == fingerprint(solver.probes)
+
+
+def _same_familiar(stored: Stored, solver: Solver, run: Finished) -> bool:
+    one, other = stored.familiar, solver.familiar
+    if one is None or other is None:
+        return one is other
+
+    def same(name: str) -> bool:
+        there, here = getattr(one, name), getattr(other, name)
+        if run.elsewhere and there.shape == here.shape:
+            return np.allclose(there, here, run.rounding, run.rounding, equal_nan=True)
+        return np.array_equal(there, here, equal_nan=True)
+
+    return all(same(name) for name in vars(one))
