@@ -1,7 +1,7 @@
 """What follows a certificate, or goes with it, and must not cost it: a failure is a sentence."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from surestep.base.errors import RunFolderError
 from surestep.base.progress import Reporter
@@ -11,21 +11,13 @@ from surestep.evaluate.test_set import evaluate
 from surestep.evaluate.timing import named
 from surestep.problem import PriorSet, TestSet, TrainSet, working_precision
 from surestep.rules.base import Rule
+from surestep.run.begun import Begun
 from surestep.run.config import RunConfig
 from surestep.run.stored import INCOMPLETE
 from surestep.solver.familiar import Familiar
-from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment, Task
 
 Result = TypeVar("Result")
-
-
-class Stage(Protocol):
-    """Computes a result, or finds it in the run's folder, and keeps it there."""
-
-    def __call__(self, name: str, kind: type[Result], compute: Callable[[Any], Result]) -> Result:
-        """The result of the stage of this name."""
-        ...
 
 
 def shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:
@@ -46,16 +38,10 @@ def familiar_with(
 
 
 def looked_at(
-    config: RunConfig[Any],
-    experiment: Experiment,
-    task: Task,
-    deployed: Rule,
-    data: TestSet,
-    folder: RunFolder | None,
-    report: Reporter,
-    stage: Stage,
+    run: Begun, deployed: Rule, data: TestSet
 ) -> tuple[Evaluated | None, Shifted | None, tuple[str, ...]]:
     """How the rule does on the test set and off the family, and what went wrong there."""
+    config, experiment, task, report = run.config, run.experiment, run.task, run.report
     settings = config.evaluate
 
     def on_test_set() -> Evaluated:
@@ -70,33 +56,29 @@ def looked_at(
         number = settings.shifted
         return evaluate_shifted(experiment.shifts, task, shown, number, config.seed, report)
 
-    evaluated, wrong = _attempted(stage, "evaluate", Evaluated, on_test_set, folder, report)
+    evaluated, wrong = _attempted(run, "evaluate", Evaluated, on_test_set)
     if not (experiment.shifts and settings.shifted):
         return evaluated, None, wrong
-    shifted, more = _attempted(stage, "shifted", Shifted, off_family, folder, report)
+    shifted, more = _attempted(run, "shifted", Shifted, off_family)
     return evaluated, shifted, wrong + more
 
 
 def _attempted(
-    stage: Stage,
-    name: str,
-    kind: type[Result],
-    compute: Callable[[], Result],
-    folder: RunFolder | None,
-    report: Reporter,
+    run: Begun, name: str, kind: type[Result], compute: Callable[[], Result]
 ) -> tuple[Result | None, tuple[str, ...]]:
     """A stage that nothing certified rests on: its failure is a sentence and a mark."""
     try:
-        return stage(name, kind, lambda _: compute()), ()
+        return run.stage(name, kind, lambda _: compute()), ()
     except RunFolderError:
         raise
     except Exception as error:  # opponents and measures may be anybody's code
+        folder = run.folder
         again = "" if folder is None else f"; surestep resume {folder.path} tries it again"
         sentence = (
             f"The stage {name} failed and is incomplete ({named(error)}). Certificate and solver "
             f"do not depend on it and stand{again}."
         )
-        report.say(sentence)
+        run.report.say(sentence)
         if folder is not None:
             folder.mark(name, state=INCOMPLETE, reason=named(error))
         return None, (sentence,)

@@ -234,19 +234,18 @@ def _certify_and_evaluate(run: Begun, planned: Planned) -> Learned:
     )
     deployed = experiment.rule_at(config.seed, prior.hypers[found.deployed_sample])
     probes = probes_of(task.problem, split)
-    familiar = familiar_with(task, split.prior, split.train, run.report)
+    familiar = familiar_with(task, planned.sealed.prior, split.train, run.report)
     document = issue(config.name, plan, deployed, found, prior, planned.sealed, split.train)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
         # Nothing that is certified is lost to an evaluation that fails or is interrupted.
         solver = solver_of(task, deployed, document, prior, found, probes, familiar)
         solver.save(folder.solver_path)
-    evaluated, shifted, incomplete = looked_at(
-        config, experiment, task, deployed, split.test, folder, run.report, run.stage
-    )
+    evaluated, shifted, incomplete = looked_at(run, deployed, split.test)
     return Learned(
         *(task, deployed, document, prior, found, evaluated, planned.seconds, shifted, probes),
-        *(familiar, incomplete),
+        familiar,
+        incomplete,
     )
 
 
@@ -254,13 +253,13 @@ def _with_minima(run: Begun) -> SealedSplit:
     """The sets, the prior set with the minima that training counts losses from, if it does."""
     if not run.config.training.distances:
         return run.sealed
-    solve, prior = run.experiment.minima, run.sealed.prior
+    solve, prior, task = run.experiment.minima, run.sealed.prior, run.task
     assert solve is not None
     solved = run.stage(
         "minima",
         Solved,
         lambda _: Solved(
-            minima_to_train_with(solve, prior.thetas, lambda: run.task.start_losses(prior))
+            minima_to_train_with(solve, prior.thetas, lambda: task.start_losses(prior))
         ),
     )
     return dataclasses.replace(run.sealed, prior=dataclasses.replace(prior, minima=solved.minima))
