@@ -25,7 +25,7 @@ from surestep.certify.gather import certify
 from surestep.certify.planning import references_for
 from surestep.certify.posterior import Certified
 from surestep.cli.verify import Arguments, checks_for
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.paper import build, read_config
 from surestep.problem.datasets import TrainSet
 from surestep.report import write_report
@@ -43,6 +43,7 @@ from surestep.storage.run_folder import RunFolder
 from surestep.train.sample import Sampled, weighed_risks
 
 TABLE = Path(__file__).parents[2] / "docs" / "safety.md"
+TRAIN_GOALS = "the goal and the start's loss on every train instance"
 VERIFY, RERUN, RETRAIN = "verify", "verify --rerun 2", "verify --retrain"
 
 
@@ -200,9 +201,14 @@ def train_losses(run):
     evidence_with(run, losses=run.load("certify", Certified).evidence.losses / 2)
 
 
-@case("evidence: goals on the train set", "the goal on every train instance")
+@case("evidence: goals on the train set", TRAIN_GOALS)
 def train_goals(run):
     evidence_with(run, thresholds=run.load("certify", Certified).evidence.thresholds * 2)
+
+
+@case("evidence: losses at the start", TRAIN_GOALS)
+def train_starts(run):
+    evidence_with(run, starts=run.load("certify", Certified).evidence.starts * 2)
 
 
 @case("evidence: a loss that is no number", "the evidence belongs to the plan")
@@ -282,6 +288,13 @@ def solver_posterior(run):
 def solver_probes(run):
     probes = read_solver(run.solver_path, PROBLEM).probes
     solver_with(run, probes=jax.tree.map(lambda leaf: leaf[::-1], probes))
+
+
+@case("solver: what its monitor takes for usual", "the solver's file: what its monitor")
+def solver_familiar(run):
+    familiar = read_solver(run.solver_path, PROBLEM).familiar
+    assert familiar is not None
+    solver_with(run, familiar=changed(familiar, sample=2 * familiar.sample))
 
 
 def zeros(run):
@@ -446,7 +459,7 @@ def better_elsewhere(run):
     run.mark("made_with", environments=[{**facts[0], "jax": "0.0.1"}])
 
 
-@case("bets, chosen after the train set was seen", "the goal on every train instance", nasty=True,
+@case("bets, chosen after the train set was seen", TRAIN_GOALS, nasty=True,
       quick=True)  # fmt: skip
 def later_bets(run):
     forger = Forger.of(run)
@@ -457,7 +470,7 @@ def later_bets(run):
     forger.write()
 
 
-@case("the goal, chosen after the train set was seen", "the goal on every train instance",
+@case("the goal, chosen after the train set was seen", TRAIN_GOALS,
       nasty=True)  # fmt: skip
 def later_goal(run):
     forger = Forger.of(run)
@@ -472,7 +485,7 @@ def later_goal(run):
     forger.write()
 
 
-@case("shares of epsilon, chosen after the train set was seen", "the goal on every train instance",
+@case("shares of epsilon, chosen after the train set was seen", TRAIN_GOALS,
       nasty=True)  # fmt: skip
 def later_shares(run):
     forger = Forger.of(run)
@@ -483,7 +496,7 @@ def later_shares(run):
     forger.write()
 
 
-@case("the worst quarter of the train set, left out", "the goal on every train instance",
+@case("the worst quarter of the train set, left out", TRAIN_GOALS,
       nasty=True)  # fmt: skip
 def smaller_train_set(run):
     forger = Forger.of(run)
@@ -497,7 +510,7 @@ def smaller_train_set(run):
     forger.write()
 
 
-@case("a train set of another seed, with all that was seen on it", "the goal on every train",
+@case("a train set of another seed, with all that was seen on it", TRAIN_GOALS,
       nasty=True)  # fmt: skip
 def chosen_train_set(run):
     forger = Forger.of(run)

@@ -41,6 +41,8 @@ def verify_report(
         learned = read_learned(config, experiment, folder)
     except RunFolderError as error:
         return [Check("the report", False, str(error))]
+    if learned.evaluated is None:
+        return [Check("the report", False, "there is no evaluation that it could show")]
     with tempfile.TemporaryDirectory(prefix="surestep-report-") as temporary:
         again = Path(temporary)
         unseen = _written(again, learned, folder, draw, drawn)

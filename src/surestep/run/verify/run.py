@@ -225,11 +225,13 @@ def _same_statement(issued: Statement, rebuilt: Statement | None, elsewhere: boo
 
 
 def _thresholds(run: Finished) -> Check:
-    here, stored = run.task.thresholds(run.train), run.found.evidence.thresholds
+    task, evidence = run.task, run.found.evidence
+    here = np.stack([task.thresholds(run.train), task.start_losses(run.train)])
+    stored = np.stack([evidence.thresholds, evidence.starts])
     good = np.array_equal(here, stored)
     if run.elsewhere:
         good = np.allclose(here, stored, rtol=run.rounding, atol=0)
-    return check("the goal on every train instance", good, "differs")
+    return check("the goal and the start's loss on every train instance", good, "differs")
 
 
 def _references(run: Finished) -> Check:

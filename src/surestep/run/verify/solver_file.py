@@ -45,7 +45,7 @@ def _same(stored: Stored, solver: Solver, run: Finished) -> dict[str, bool]:
         == to_json({"": solver.certificate}),
         "the posterior": _same_posterior(stored, solver),
         "the instances that it knows its problem by": _same_probes(stored, solver, run),
-        "what its monitor is familiar with": _same_familiar(stored, solver, run),
+        "what its monitor takes for usual": _same_familiar(stored, solver, run),
     }
 
 
@@ -58,14 +58,20 @@ def _same_posterior(stored: Stored, solver: Solver) -> bool:
     )
 
 
-def _same_familiar(stored: Stored, solver: Solver, run: Finished) -> bool:
-    """Elsewhere last bits are others."""
-    one, other = stored.familiar, solver.familiar
-    if one is None or other is None:
-        return one is other
-    return run.elsewhere or fingerprint(vars(one)) == fingerprint(vars(other))
-
-
 def _same_probes(stored: Stored, solver: Solver, run: Finished) -> bool:
     """Elsewhere their last bits are others; that losses agree on them was seen when reading."""
     return run.elsewhere or fingerprint(stored.probes) == fingerprint(solver.probes)
+
+
+def _same_familiar(stored: Stored, solver: Solver, run: Finished) -> bool:
+    one, other = stored.familiar, solver.familiar
+    if one is None or other is None:
+        return one is other
+
+    def same(name: str) -> bool:
+        there, here = getattr(one, name), getattr(other, name)
+        if run.elsewhere and there.shape == here.shape:
+            return np.allclose(there, here, run.rounding, run.rounding, equal_nan=True)
+        return np.array_equal(there, here, equal_nan=True)
+
+    return all(same(name) for name in vars(one))
