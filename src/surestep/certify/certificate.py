@@ -11,6 +11,9 @@ from surestep.storage.records import from_plain, json_schema, to_json
 
 SCHEMA = 2
 
+SHIFT = "if the world moves"
+"""The name under which details hold what a statement says of other distributions."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
@@ -86,6 +89,7 @@ class Certificate:
             f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
             "once:",
             *(f"- {statement.plain}" for statement in sure),
+            *self._moved,
             "",
             "Assumptions:",
             *(f"- {text}" for text in self.assumptions),
@@ -96,6 +100,12 @@ class Certificate:
             named = dict.fromkeys(text for s in rest for text in s.estimates)
             lines.append("  It rests on estimates in place of: " + "; ".join(named) + ".")
         return "\n".join(lines)
+
+    @property
+    def _moved(self) -> list[str]:
+        """What the first statement that tells of other distributions says of them."""
+        told = [s for s in self.statements if SHIFT in s.details][:1]
+        return [f"- Of '{s.name}': {s.details[SHIFT]['sentence']}" for s in told]
 
     @property
     def assumptions(self) -> list[str]:

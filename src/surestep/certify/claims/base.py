@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Shaped
 from surestep.bounds.budget import Ledger, Share
 from surestep.bounds.uniform import Form, posterior_upper, sample_uppers
 from surestep.certify.certificate import Statement, percent
+from surestep.certify.claims.shift import falsely_moved, with_shift
 from surestep.certify.evidence import Evidence
 from surestep.certify.targets import Target
 
@@ -242,6 +243,19 @@ class BinaryClaim(MeanClaim):
     def bound(self) -> Form:
         """The exact one."""
         return "binomial"
+
+    def statement(self, basis: Basis) -> Statement:
+        """The bound on the probability, and what it says of other laws."""
+        stated = super().statement(basis)
+        return with_shift(stated, stated.value)
+
+    def judge(self, asserted: Asserted, exact: np.ndarray, truth: Truth) -> tuple[bool, float]:
+        """Compare with the exact probability, and with those under other laws."""
+        wrong, loose = super().judge(asserted, exact, truth)
+        chosen = asserted.deployed_sample
+        alone = truth.table.of(slice(chosen, chosen + 1))
+        failed = self.values(truth.terms, alone)[0, 0]
+        return wrong or falsely_moved(asserted.statement, failed, truth.chances), loose
 
 
 @dataclasses.dataclass(frozen=True)

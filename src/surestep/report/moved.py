@@ -1,0 +1,43 @@
+"""If the world moves: what a certificate's probabilities say of other distributions."""
+
+from surestep.certify import Certificate, percent, rounded_down
+from surestep.certify.certificate import SHIFT
+from surestep.certify.claims.shift import ENTROPY, RATIO, VARIATION
+from surestep.report.page_tables import Cell, Heading, Table
+
+_HEAD = (
+    "Statement",
+    "Certified",
+    "Still at least",
+    "Of new instances anything else (total variation)",
+    "No kind more frequent than (density ratio)",
+    "Relative entropy",
+)
+
+
+def moved_table(certificate: Certificate) -> Table | None:
+    """How far the distribution may move until a probability falls to the one named."""
+    rows = [
+        _row(one.name, one.details[SHIFT]) for one in certificate.statements if SHIFT in one.details
+    ]
+    if not rows:
+        return None
+    caption = "Each column by itself: so far may the distribution move"
+    return Table(caption, [[Heading(words) for words in _HEAD]], rows)
+
+
+def _row(name: str, told: dict) -> list[Cell]:
+    within = told["within"]
+    ratio = within[RATIO]
+    return [
+        Cell(name),
+        Cell(_share(1 - told["failing"])),
+        Cell(_share(1 - told["allowed"])),
+        Cell(f"up to {_share(within[VARIATION])}"),
+        Cell("any" if ratio is None else f"{rounded_down(ratio, 3)} times"),
+        Cell(rounded_down(within[ENTROPY], 3)),
+    ]
+
+
+def _share(probability: float) -> str:
+    return percent(float(rounded_down(round(probability, 12))))
