@@ -36,12 +36,14 @@ if TYPE_CHECKING:
         PenalisedProblem,
         ProximableSmooth,
     )
+    from surestep.problem.strata import Strata
     from surestep.rules.base import GradientRule, Rule
     from surestep.run.config import RunConfig
     from surestep.run.learned import Learned
     from surestep.run.pipeline import learn
     from surestep.solver.load import load
     from surestep.solver.monitor import Monitor
+    from surestep.solver.prediction import Prediction
     from surestep.solver.solution import Coverage, Solution
     from surestep.solver.solver import Solver
     from surestep.storage.run_folder import RunFolder
@@ -68,6 +70,7 @@ _HOMES = {
     "LeastSquares": "problem.kinds",
     "Monitor": "solver.monitor",
     "PenalisedProblem": "problem.kinds",
+    "Prediction": "solver.prediction",
     "Problem": "problem.base",
     "Rule": "rules.base",
     "RunConfig": "run.config",
@@ -75,6 +78,7 @@ _HOMES = {
     "Solution": "solver.solution",
     "Solver": "solver.solver",
     "Statement": "certify.certificate",
+    "Strata": "problem.strata",
     "fit": "auto.fit",
     "learn": "run.pipeline",
     "load": "solver.load",
@@ -110,6 +114,7 @@ __all__ = [
     "LeastSquares",
     "Monitor",
     "PenalisedProblem",
+    "Prediction",
     "Problem",
     "ProximableSmooth",
     "Rule",
@@ -118,6 +123,7 @@ __all__ = [
     "Solution",
     "Solver",
     "Statement",
+    "Strata",
     "__version__",
     "bounds",
     "datasets",

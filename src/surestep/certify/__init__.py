@@ -18,11 +18,13 @@ from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import issue, make_certificate
 from surestep.certify.targets import Target
+from surestep.certify.traits import Difficulty, part_features, traits_on, with_start
 
 __all__ = [
     "Certificate",
     "Certified",
     "CertifySettings",
+    "Difficulty",
     "Pilot",
     "Plan",
     "Statement",
@@ -31,6 +33,7 @@ __all__ = [
     "find_posterior",
     "issue",
     "make_certificate",
+    "part_features",
     "percent",
     "pilot_on",
     "pilot_run",
@@ -41,4 +44,6 @@ __all__ = [
     "references_for",
     "rounded_down",
     "rounded_up",
+    "traits_on",
+    "with_start",
 ]

@@ -23,7 +23,9 @@ from surestep.certify.claims import (
     Asserted,
     Better,
     ClippedLoss,
+    Foretold,
     GoalMissed,
+    InStratum,
     LossLevels,
     LossWhereReached,
     Saving,
@@ -39,6 +41,7 @@ from surestep.certify.posterior import find_posterior
 from surestep.certify.proposals import QUANTILES
 from surestep.certify.statements import rigorous_statements
 from surestep.certify.targets import Target
+from surestep.certify.traits import AnyTrait, Difficulty, Label
 from surestep.problem import reached
 from surestep.train import Sampled
 
@@ -61,6 +64,14 @@ class AuditFamily:
     """Where losses are clipped; if they may be negative: how far above the opponent's they may be.
     """
     nonnegative: bool = True
+    edge: float = 0.0
+    """The prediction that divides easy from hard instances."""
+
+    @property
+    def traits(self) -> tuple[AnyTrait, ...]:
+        """A prediction of the iterations to the last target, and a kind; both are in the table."""
+        difficulty = Difficulty("iterations", len(self.targets) - 1, 0.0, (), (), 0.0, 0.0, 0.0)
+        return difficulty, Label(("even", "odd", "rare"))
 
     @property
     def second_moment(self) -> float:
@@ -86,6 +97,7 @@ class AuditFamily:
             targets=self.targets,
             above="the reference",
             bounded=self.nonnegative,
+            traits=self.traits,
             claims=claims,
         )
 
@@ -104,6 +116,7 @@ class AuditFamily:
             Saving("saving", "other", last),
             Advantage("advantage", "other", 1e-3),
             UserStatistic("the user's own", "own"),
+            *self._by_trait(),
         )
 
     def _claims_without_bound(self) -> tuple[AnyClaim, ...]:
@@ -118,6 +131,17 @@ class AuditFamily:
             Saving("saving", "other", last),
             Better("better", "other", self.constant),
             UserStatistic("the user's own", "own"),
+            *self._by_trait(),
+        )
+
+    def _by_trait(self) -> tuple[AnyClaim, ...]:
+        last, few = len(self.targets) - 1, QUANTILES[:3]
+        return (
+            Foretold("outcome over prediction", 0, few, few[-1]),
+            InStratum("easy", 0, None, self.edge, "easy", last, few),
+            InStratum("hard", 0, self.edge, None, "hard", last, few),
+            InStratum("odd", 1, 0.5, 1.5, "odd", last, few),
+            InStratum("rare", 1, 1.5, 2.5, "rare", last, few),
         )
 
     def _within(self) -> Within:
@@ -163,7 +187,9 @@ def _family(
     references = np.zeros(len(thresholds)) if references is None else references
     starts = losses[0, :, 0]
     levels = np.stack([t.levels(references, starts, thresholds) for t in targets], axis=1)
+    traits = _traits(reach_of_paths(losses[0], levels)[:, len(targets) - 1])
     table = Evidence(
+        traits=traits,
         losses=losses[:, :, list(ITERATIONS)],
         thresholds=thresholds,
         references=references,
@@ -184,7 +210,16 @@ def _family(
         targets=targets,
         constant=constant,
         nonnegative=nonnegative,
+        edge=float(np.median(traits[:, 0])),
     )
+
+
+def _traits(needed: Float[np.ndarray, " kind"]) -> Float[np.ndarray, "kind trait"]:
+    """Predictions that are right to a factor of about two, and kinds of which one is rare."""
+    random, size = np.random.default_rng(2), len(needed)
+    guesses = np.clip(needed, 1.0, 2.0 * ITERATIONS[-1]) * np.exp(0.5 * random.normal(size=size))
+    kinds = np.where(random.random(size) < 0.02, 2, np.arange(size) % 2)
+    return np.stack([guesses, kinds], axis=1)
 
 
 def scalar_quadratics() -> AuditFamily:

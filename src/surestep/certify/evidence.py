@@ -36,6 +36,11 @@ class Evidence:
         metadata=axes("sample", "instance", "statistic")
     )
 
+    traits: Float[np.ndarray, "instance trait"] = dataclasses.field(
+        metadata=axes("instance", "trait")
+    )
+    """What is known of every instance before it is solved; see `traits`."""
+
     @property
     def final(self) -> Float[np.ndarray, "sample instance"]:
         """The losses at the horizon."""
@@ -67,11 +72,12 @@ class Evidence:
 
     def on(self, instances: np.ndarray) -> "Evidence":
         """The evidence on some instances, in the order and as often as they are named."""
-        single = {name: getattr(self, name)[instances] for name in ("thresholds", "references")}
+        single = {name: getattr(self, name)[instances] for name in _SINGLE}
         tables = {name: getattr(self, name)[:, instances] for name in (*_SAMPLED, *_OPPONENTS)}
         return Evidence(**single, **tables)
 
 
+_SINGLE = ("thresholds", "references", "traits")
 _SAMPLED = ("losses", "reach", "statistics")
 _OPPONENTS = ("opponent_losses", "opponent_reach")
 

@@ -52,6 +52,7 @@ from surestep.problem.kinds import (
 from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
 from surestep.problem.penalties import Box
 from surestep.problem.quadratic import constant_term, linear_term
+from surestep.problem.strata import Strata
 from surestep.problem.structure import Convolution, Structure, find_structure
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "Split",
     "SplitSizes",
     "StockedProblem",
+    "Strata",
     "StreamedTrainSet",
     "Structure",
     "TestSet",

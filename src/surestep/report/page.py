@@ -25,6 +25,7 @@ from surestep.report.moved import moved_table
 from surestep.report.page_tables import Table, duration
 from surestep.report.race_table import race_table, speed
 from surestep.report.reading import Key, describe, legend, numbers
+from surestep.report.strata import predictions_table, strata_table
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.report.until import until_statement, until_table
 from surestep.rules.base import Rule, hyper_of
@@ -101,6 +102,8 @@ def render_page(
         confidence=percent(1 - certificate.epsilon),
         main=until_statement(learned) or statement_of(learned, "missing the goal"),
         until=until_table(learned),
+        strata=strata_table(certificate),
+        predictions=predictions_table(certificate),
         moved=moved_table(certificate),
         goal=goal_in_words(learned.task.goal),
         family=_family(learned),

@@ -36,6 +36,7 @@ from surestep.solver.file import Stored, write_solver
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Draws, Policy, checked_policy, drawn
 from surestep.solver.posterior import Posterior
+from surestep.solver.prediction import Prediction, predict
 from surestep.solver.signature import PROBES
 from surestep.solver.solution import Coverage, Solution
 
@@ -306,6 +307,35 @@ class Solver:
         ```
         """
         return Monitor(self._guarantee.failure(policy), delta)
+
+    def predict(self, thetas: Theta, share: float | None = None) -> Prediction:
+        """What is to be expected on a stacked set of instances, before they are solved.
+
+        The predictor was fitted on the prior set. The certificate says for which share of new
+        instances the outcome is at most how many times the prediction.
+
+        **Arguments:**
+
+        - `thetas`: the instances, as for `solve`.
+        - `share`: of new instances; by default the one that the certificate's sentence is about.
+
+        **Returns:** a `Prediction`.
+
+        **Raises:** `surestep.errors.ConfigurationError` if nothing is certified of predictions, or
+        nothing for this share.
+
+        **Example:**
+
+        ```python
+        prediction = solver.predict(thetas)
+        print(f"{prediction.what}: {prediction.expected}, certified {prediction.most}")
+        ```
+        """
+        with working_precision(self.problem):
+            given = Instances.of(self.problem, self._form, thetas)
+            return predict(
+                self.certificate, self.problem, self.goal, given.thetas, share, self.block
+            )
 
     def save(self, path: Path | str) -> None:
         """Write the solver into a file, all but its problem; `surestep.load` reads it.

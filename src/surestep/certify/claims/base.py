@@ -18,6 +18,7 @@ from surestep.certify.certificate import Statement, percent
 from surestep.certify.claims.shift import falsely_moved, with_shift
 from surestep.certify.evidence import Evidence
 from surestep.certify.targets import Target
+from surestep.certify.traits import AnyTrait
 
 EARLIER = "earlier certificates"
 """The ledger's name for what was spent on the same train instances before."""
@@ -57,6 +58,8 @@ class Terms:
     """What the losses are called that closeness is counted from; nothing where that is 0."""
     bounded: bool
     """Whether losses are never negative."""
+    traits: tuple[AnyTrait, ...] = dataclasses.field(default=(), kw_only=True)
+    """What is known of instances before they are solved."""
 
     @functools.cached_property
     def ledger(self) -> Ledger:

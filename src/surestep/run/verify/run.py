@@ -22,6 +22,7 @@ from surestep.certify import (
     plan_run,
     race_length,
     references_for,
+    traits_on,
 )
 from surestep.problem import (
     DataSet,
@@ -155,6 +156,7 @@ def checks_of(run: Finished, rerun: int = 0, seed: int | None = None) -> list[Ch
         *_statements(run.issued, rebuilt, run.elsewhere),
         _thresholds(run),
         _references(run),
+        _traits(run, plan),
     ]
     if run.elsewhere:
         # Hashes of instances that are drawn again say nothing: what rules do on them does.
@@ -179,8 +181,8 @@ def _planned_again(run: Finished) -> Plan:
 
 def _agrees(stored: Plan, again: Plan, rounding: float) -> bool:
     """Only the numbers of claims come from instances; all else follows from what is stored."""
-    bare = [to_plain(dataclasses.replace(plan, claims=())) for plan in (stored, again)]
-    claims = [to_plain(plan.claims) for plan in (stored, again)]
+    bare = [to_plain(dataclasses.replace(plan, claims=(), traits=())) for plan in (stored, again)]
+    claims = [to_plain((plan.claims, plan.traits)) for plan in (stored, again)]
     return agree(bare[0], bare[1], 1e-12) and agree(claims[0], claims[1], rounding)
 
 
@@ -204,6 +206,7 @@ def _shapes(run: Finished, plan: Plan) -> Check:
         "opponent_losses": (opponents, size),
         "opponent_reach": (opponents, size, entries),
         "statistics": (samples, size, len(plan.statistics)),
+        "traits": (size, len(plan.traits)),
     }
     wrong = [name for name, shape in wanted.items() if getattr(evidence, name).shape != shape]
     if not wrong:
@@ -329,6 +332,15 @@ def _references(run: Finished) -> Check:
     if run.elsewhere:
         good = np.allclose(again, stored, rtol=_PRECISION[run.experiment.problem.precision])
     return Check("the minimum of every train instance", bool(good), "" if good else "differs")
+
+
+def _traits(run: Finished, plan: Plan) -> Check:
+    """What is known of every train instance before it is solved."""
+    task, train = run.config.task(run.experiment), run.split.train
+    known = task.start_losses(train), task.thresholds(train)
+    again = traits_on(plan.traits, run.experiment.problem, train, *known)
+    good = np.allclose(again, run.found.evidence.traits, run.rounding, 0)
+    return Check("the kind of every train instance", bool(good), "" if good else "differs")
 
 
 def _rerun(run: Finished, plan: Plan, deployed: int, number: int, seed: int | None) -> Check:
