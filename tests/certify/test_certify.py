@@ -33,6 +33,7 @@ from surestep.certify.claims import (
     Advantage,
     ClippedLoss,
     GoalMissed,
+    LossLevels,
     LossWhereReached,
     Saving,
     ShareOfGoal,
@@ -346,6 +347,7 @@ def test_infinite_losses_count_as_the_worst():
         losses=np.array([[[np.inf], [0.0], [3.0]]]),
         thresholds=np.array([2.0, 2.0, 2.0]),
         references=np.zeros(3),
+        starts=np.ones(3),
         reach=np.full((1, 3, 0), np.inf),
         opponent_losses=np.array([[1.0, 1.0, np.inf]]),
         opponent_reach=np.full((1, 3, 0), np.inf),
@@ -489,6 +491,23 @@ def test_a_solvers_hash_knows_its_kind_and_every_number():
     assert solver_fingerprint(HeavyBall(0.1, 0.2)) == solver_fingerprint(HeavyBall(0.1, 0.2))
 
 
+def test_what_is_left_is_counted_from_the_problems_start_wherever_a_rule_begins():
+    evidence = Evidence(
+        losses=np.array([[[2.0, 1.0], [8.0, 1.0]]]),  # a learned start has closed most of the gap
+        thresholds=np.ones(2),
+        references=np.zeros(2),
+        starts=np.array([100.0, 1000.0]),
+        reach=np.zeros((1, 2, 0)),
+        opponent_losses=np.zeros((0, 2)),
+        opponent_reach=np.zeros((0, 2, 0)),
+        statistics=np.zeros((1, 2, 0)),
+        traits=np.zeros((2, 0)),
+    )
+    plan = changed(PLAN, iterations=(0, 10), claims=())
+    claim = LossLevels("x", iterations=(10,), tolerances=(5e-3,), quantiles=(), counted="left")
+    np.testing.assert_array_equal(claim.values(plan, evidence)[0], [[1.0, 0.0]])
+
+
 def tables(losses, **changes):
     """Evidence of samples with constant losses on four instances, and a plan for it."""
     losses = np.asarray(losses, float)[:, None, None] * np.ones((1, 4, 1))
@@ -496,6 +515,7 @@ def tables(losses, **changes):
         losses=losses,
         thresholds=np.ones(4),
         references=np.zeros(4),
+        starts=np.ones(4),
         reach=np.zeros((len(losses), 4, 0)),
         opponent_losses=np.zeros((0, 4)),
         opponent_reach=np.zeros((0, 4, 0)),

@@ -158,6 +158,7 @@ def noisy(random, size, tell=0.0):
         losses=losses,
         thresholds=np.ones(size),
         references=np.zeros(size),
+        starts=np.ones(size),
         reach=np.where(missed, np.inf, 5.0)[None, :, None] * np.ones((1, 1, 6)),
         opponent_losses=np.zeros((0, size)),
         opponent_reach=np.zeros((0, size, 0)),
@@ -264,7 +265,7 @@ def test_predictions_of_the_pilot_come_from_its_other_instances():
 
 def test_where_iterations_do_not_vary_losses_are_predicted():
     some, needed = pilot(200, tell=3.0)
-    losses = np.repeat(needed[None, :, None] * 1e-3, 3, axis=2)
+    losses = np.repeat(needed[None, :, None], 3, axis=2)
     evidence = changed(some.evidence, reach=np.full((1, 200, 6), 7.0), losses=losses)
     found = foresee(SETTINGS, BARE, changed(some, evidence=evidence), 1, 0.9)
     assert [t.outcome for t in found.traits if isinstance(t, Difficulty)] == ["loss"]

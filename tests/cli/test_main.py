@@ -44,7 +44,7 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_everything_the_plan_says(finished):
     folder, output, log = finished
     names = {path.name for path in folder.iterdir() if path.name[0] != "."}
-    stages = ("chosen_by", "imitate", "locate", "sample", "certify", "evaluate", "shifted")
+    stages = ("chosen_by", "imitate", "locate", "sample", "pilot", "certify", "evaluate", "shifted")
     files = {
         "config.json",
         "status.json",

@@ -19,13 +19,13 @@ from surestep.train.locate import locate
 
 def right(anything: Any, p: PriorSet, v: ValidationSet, t: TrainSet, s: TestSet) -> None:
     locate(anything, anything, anything, p, v, 0)
-    certify(anything, anything, anything, anything, anything, t)
+    certify(anything, anything, anything, anything, anything, anything, t)
     evaluate(anything, anything, anything, anything, anything, s)
 
 def wrong(anything: Any, p: PriorSet, v: ValidationSet, t: TrainSet, s: TestSet) -> None:
     locate(anything, anything, anything, t, v, 0)
     locate(anything, anything, anything, p, t, 0)
-    certify(anything, anything, anything, anything, anything, v)
+    certify(anything, anything, anything, anything, anything, anything, v)
     evaluate(anything, anything, anything, anything, anything, t)
 """
 

@@ -107,6 +107,7 @@ def seen(random, samples, size, targets, at):
         losses=ours[:, :, list(at)],
         thresholds=thresholds,
         references=references,
+        starts=ours[0, :, 0],
         reach=reach_of_paths(ours, levels),
         opponent_losses=theirs[None, :, HORIZON],
         opponent_reach=reach_of_paths(theirs, levels)[None],

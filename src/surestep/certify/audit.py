@@ -193,6 +193,7 @@ def _family(
         losses=losses[:, :, list(ITERATIONS)],
         thresholds=thresholds,
         references=references,
+        starts=starts,
         reach=reach_of_paths(losses, levels),
         opponent_losses=opponent[None, :, ITERATIONS[-1]],
         opponent_reach=reach_of_paths(opponent, levels)[None],

@@ -21,6 +21,8 @@ class Evidence:
     """The goal on every instance."""
     references: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
     """The loss that every instance's closeness is counted from, its minimum if that is known."""
+    starts: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
+    """The loss at the problem's start, wherever a learned start moves a rule from there."""
     reach: Float[np.ndarray, "sample instance entry"] = dataclasses.field(
         metadata=axes("sample", "instance", "entry")
     )
@@ -45,11 +47,6 @@ class Evidence:
     def final(self) -> Float[np.ndarray, "sample instance"]:
         """The losses at the horizon."""
         return self.losses[:, :, -1]
-
-    @property
-    def starts(self) -> Float[np.ndarray, " instance"]:
-        """The losses that every rollout starts from."""
-        return self.losses[0, :, 0]
 
     def above(self, losses: Float[np.ndarray, "*rest instance"]) -> Float[np.ndarray, "..."]:
         """How far losses are above the references; at least 0."""
@@ -77,7 +74,7 @@ class Evidence:
         return Evidence(**single, **tables)
 
 
-_SINGLE = ("thresholds", "references", "traits")
+_SINGLE = ("thresholds", "references", "starts", "traits")
 _SAMPLED = ("losses", "reach", "statistics")
 _OPPONENTS = ("opponent_losses", "opponent_reach")
 

@@ -100,7 +100,7 @@ def pilot_on(
         references,
         length=Cuts.of(train_size, task.block).length,
     )
-    features = features_of(data, task.start_losses(data), seen.thresholds)
+    features = features_of(data, seen.starts, seen.thresholds)
     strata = task.problem.strata
     if strata is None:
         return Pilot(seen.of(slice(0, 1)), tuple(opponents), features)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from surestep.base.errors import ConfigurationError
 from surestep.certify import Certificate, Difficulty, Statement, part_features, with_start
-from surestep.problem import Goal, Problem, Theta, count, thresholds
+from surestep.problem import Goal, Instances, Problem, Theta, count, thresholds, working_precision
 from surestep.storage.records import from_plain
 
 STATEMENT = "outcome over prediction"
@@ -46,32 +46,46 @@ class Prediction:
         return self.factor * self.expected
 
 
+@dataclasses.dataclass(frozen=True)
+class _Told:
+    """What the statement tells of predictions."""
+
+    predicted: str
+    predictor: Difficulty
+    share: float
+    factors: dict[str, float | None]
+
+
 def predict(
     certificate: Certificate | None,
     problem: Problem,
     goal: Goal,
+    form: Theta,
+    block: int,
     thetas: Theta,
     share: float | None,
-    block: int,
 ) -> Prediction:
-    """Predictions for stacked instances of the problem's form."""
+    """Predictions for stacked instances; `form` has the shapes and dtypes of one."""
     details = _statement(certificate).details
-    factors: dict[str, float | None] = details["factors"]
-    share = float(details["share"]) if share is None else share
-    factor = factors.get(f"{share:g}")
+    # A certificate may come from a stranger's file.
+    known = {field.name: details.get(field.name) for field in dataclasses.fields(_Told)}
+    told = from_plain(_Told, known, STATEMENT)
+    share = told.share if share is None else share
+    factor = told.factors.get(f"{share:g}")
     if factor is None:
-        known = ", ".join(name for name, one in factors.items() if one is not None)
+        some = ", ".join(name for name, one in told.factors.items() if one is not None)
         raise ConfigurationError(
             f"no factor is certified for a share of {share:g} of new instances; there is one for "
-            f"{known or 'none'}"
+            f"{some or 'none'}"
         )
-    difficulty = from_plain(Difficulty, details["predictor"], "predictor")
-    size = min(block, count(thetas))
-    starts, goals = (
-        np.asarray(thresholds(one, problem, thetas, size), np.float64) for one in (_START, goal)
-    )
+    with working_precision(problem):
+        thetas = Instances.of(problem, form, thetas).thetas
+        size = min(block, count(thetas))
+        starts, goals = (
+            np.asarray(thresholds(one, problem, thetas, size), np.float64) for one in (_START, goal)
+        )
     features = with_start(part_features(thetas), starts, goals)
-    return Prediction(str(details["predicted"]), difficulty.predict(features), share, factor)
+    return Prediction(told.predicted, told.predictor.predict(features), share, factor)
 
 
 def _statement(certificate: Certificate | None) -> Statement:

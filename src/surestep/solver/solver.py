@@ -4,9 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -38,7 +36,7 @@ from surestep.solver.policy import Draws, Policy, checked_policy, drawn
 from surestep.solver.posterior import Posterior
 from surestep.solver.prediction import Prediction, predict
 from surestep.solver.signature import PROBES
-from surestep.solver.solution import Coverage, Solution
+from surestep.solver.solution import Coverage, Solution, only, stacked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,28 +233,17 @@ class Solver:
             return callback(iteration, losses[0], instance(points, 0))
 
         found = self.solve(
-            _stacked(theta),
+            stacked(theta),
             iterations=iterations,
             tolerance=tolerance,
-            x0=None if x0 is None else _stacked(x0),
+            x0=None if x0 is None else stacked(x0),
             callback=None if callback is None else alone,
             every=every,
             policy=policy,
             key=key,
             monitor=monitor,
         )
-        return Solution(
-            x=instance(found.x, 0),
-            loss=found.loss[0],
-            iterations=found.iterations[0],
-            gradients=found.gradients[0],
-            status=found.status[0],
-            covered=found.covered,
-            sample=None if found.sample is None else found.sample[0],
-            monitor=found.monitor,
-            monitor_note=found.monitor_note,
-            starts=lambda: found.start_loss[0],
-        )
+        return only(found)
 
     def function(self, iterations: int | None = None) -> Callable[[Theta], Point]:
         """The deployed rule as a JAX function from one instance to its solution.
@@ -309,10 +296,9 @@ class Solver:
         return Monitor(self._guarantee.failure(policy), delta)
 
     def predict(self, thetas: Theta, share: float | None = None) -> Prediction:
-        """What is to be expected on a stacked set of instances, before they are solved.
+        """What to expect of stacked instances before they are solved, predicted by the prior set.
 
-        The predictor was fitted on the prior set. The certificate says for which share of new
-        instances the outcome is at most how many times the prediction.
+        For a share of new instances it is certified by which factor it may be worse.
 
         **Arguments:**
 
@@ -321,8 +307,7 @@ class Solver:
 
         **Returns:** a `Prediction`.
 
-        **Raises:** `surestep.errors.ConfigurationError` if nothing is certified of predictions, or
-        nothing for this share.
+        **Raises:** `surestep.errors.ConfigurationError` if no factor is certified for the share.
 
         **Example:**
 
@@ -331,11 +316,8 @@ class Solver:
         print(f"{prediction.what}: {prediction.expected}, certified {prediction.most}")
         ```
         """
-        with working_precision(self.problem):
-            given = Instances.of(self.problem, self._form, thetas)
-            return predict(
-                self.certificate, self.problem, self.goal, given.thetas, share, self.block
-            )
+        ours = (self.certificate, self.problem, self.goal, self._form, self.block)
+        return predict(*ours, thetas, share)
 
     def save(self, path: Path | str) -> None:
         """Write the solver into a file, all but its problem; `surestep.load` reads it.
@@ -415,9 +397,3 @@ class Solver:
     @functools.cached_property
     def _guarantee(self) -> Guarantee:
         return Guarantee(self.certificate, self.rule, self.posterior)
-
-
-def _stacked(tree: Any) -> Any:
-    if isinstance(tree, np.ndarray):  # the shorter way
-        return tree[None]
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)

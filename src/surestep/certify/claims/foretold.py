@@ -23,7 +23,7 @@ _MAIN = 0.5
 class Foretold(Claim):
     """By which factor shares of new instances may be worse than predicted from the prior set."""
 
-    weight: ClassVar[float] = 0.4
+    weight: ClassVar[float] = 0.2
     trait: int
     """Which of the plan's traits is the prediction."""
     shares: tuple[float, ...]

@@ -27,7 +27,7 @@ class InStratum(Claim):
     independent draws from the law of this kind, so bounds for their number hold.
     """
 
-    weight: ClassVar[float] = 0.3
+    weight: ClassVar[float] = 0.2
     trait: int
     """Which of the plan's traits tells the kind."""
     above: float | None

@@ -202,6 +202,7 @@ def _shapes(run: Finished, plan: Plan) -> Check:
         "losses": (samples, size, len(plan.iterations)),
         "thresholds": (size,),
         "references": (size,),
+        "starts": (size,),
         "reach": (samples, size, entries),
         "opponent_losses": (opponents, size),
         "opponent_reach": (opponents, size, entries),
@@ -319,9 +320,11 @@ def _same_statement(issued: Statement, rebuilt: Statement | None, elsewhere: boo
 
 
 def _thresholds(run: Finished) -> Check:
-    again = run.config.task(run.experiment).thresholds(run.split.train)
-    good = np.allclose(again, run.found.evidence.thresholds, rtol=run.rounding, atol=0)
-    return Check("the goal on every train instance", bool(good), "" if good else "differs")
+    task, train, evidence = run.config.task(run.experiment), run.split.train, run.found.evidence
+    good = np.allclose(task.thresholds(train), evidence.thresholds, rtol=run.rounding, atol=0)
+    good &= np.allclose(task.start_losses(train), evidence.starts, rtol=run.rounding, atol=0)
+    name = "the goal and the start's loss on every train instance"
+    return Check(name, bool(good), "" if good else "differs")
 
 
 def _references(run: Finished) -> Check:
@@ -336,10 +339,9 @@ def _references(run: Finished) -> Check:
 
 def _traits(run: Finished, plan: Plan) -> Check:
     """What is known of every train instance before it is solved."""
-    task, train = run.config.task(run.experiment), run.split.train
-    known = task.start_losses(train), task.thresholds(train)
-    again = traits_on(plan.traits, run.experiment.problem, train, *known)
-    good = np.allclose(again, run.found.evidence.traits, run.rounding, 0)
+    problem, train, evidence = run.experiment.problem, run.split.train, run.found.evidence
+    again = traits_on(plan.traits, problem, train, evidence.starts, evidence.thresholds)
+    good = np.allclose(again, evidence.traits, run.rounding, 0)
     return Check("the kind of every train instance", bool(good), "" if good else "differs")
 
 
