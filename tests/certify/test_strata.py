@@ -358,3 +358,17 @@ def test_instances_of_another_form_are_not_predicted():
     trait = Difficulty("iterations", 0, 0.0, (0.0,), (1.0,), 0.0, 0.0, 1.0)
     with pytest.raises(ConfigurationError, match="from 1 features, not 2"):
         trait.predict(np.zeros((3, 2)))
+
+
+def test_last_bits_of_the_instances_leave_no_trace_in_the_plan():
+    """They are others on another machine, where the plan is made again."""
+    some, _ = pilot(200, tell=3.0)
+    random = np.random.default_rng(8)
+    near = some.features * (1 + 1e-15 * random.normal(size=some.features.shape))
+    [one], [other] = (foresee(SETTINGS, BARE, p, 1, 0.9).traits for p in (
+        some, changed(some, features=near)
+    ))  # fmt: skip
+    assert isinstance(one, Difficulty) and isinstance(other, Difficulty)
+    np.testing.assert_allclose(one.weights, other.weights, rtol=1e-12)
+    np.testing.assert_allclose(one.centre, other.centre, rtol=1e-12)
+    assert (one.bias, one.low, one.high) == (other.bias, other.low, other.high)

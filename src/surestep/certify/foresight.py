@@ -13,6 +13,7 @@ from jaxtyping import Float
 from surestep.bounds.uniform import most_above
 from surestep.certify.claims import AnyClaim, Foretold, InStratum
 from surestep.certify.claims.base import Terms
+from surestep.certify.claims.strata import PREFIX
 from surestep.certify.evidence import reached_in
 from surestep.certify.pilot import Pilot
 from surestep.certify.settings import CertifySettings
@@ -88,9 +89,7 @@ def _by_label(terms: Terms, pilot: Pilot, headline: int, level: float) -> list[A
         shares = _possible(terms, pilot, 0, edges, headline, level)
         if np.any(pilot.labels == number):
             claims.append(
-                InStratum(
-                    f"instances: {name}", 0, *edges, f"{name}", headline, shares or SHARES[:1]
-                )
+                InStratum(f"{PREFIX}{name}", 0, *edges, f"{name}", headline, shares or SHARES[:1])
             )
     return claims
 
@@ -115,7 +114,7 @@ def _by_difficulty(
             names = _NAMES[number] if number in _NAMES else [f"{n + 1}" for n in range(number)]
             return [
                 InStratum(
-                    f"instances: {name}",
+                    f"{PREFIX}{name}",
                     0,
                     *pair,
                     _words(difficulty, terms, pair),
@@ -193,7 +192,7 @@ def _fitted(
         found = _ridge(pilot.features, logs)
         if found is not None:
             centre, weights, bias, predicted = found
-            low, high = float(logs.min()), float(logs.max())
+            low, high = (float(_coarse(end)) for end in (logs.min(), logs.max()))
             trait = dataclasses.replace(
                 bare, centre=centre, weights=weights, bias=bias, low=low, high=high
             )
@@ -250,7 +249,12 @@ def _solved(
     still = scale <= 1e-9 * np.maximum(np.abs(centre), 1e-300)
     unit = np.where(still, 1.0, scale)
     scaled = np.where(still, 0.0, (features - centre) / unit)
-    bias = float(logs.mean())
+    bias = float(_coarse(logs.mean()))
     gram = scaled.T @ scaled / len(logs) + ridge * np.eye(len(centre))
     weights = np.linalg.solve(gram, scaled.T @ (logs - bias) / len(logs))
-    return centre, np.where(still, 0.0, weights / unit), bias
+    return _coarse(centre / unit) * unit, np.where(still, 0.0, _coarse(weights) / unit), bias
+
+
+def _coarse(numbers: np.ndarray) -> np.ndarray:
+    """To a millionth: last bits of the instances, which are others elsewhere, leave no trace."""
+    return np.ldexp(np.round(np.ldexp(numbers, 20)), -20)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from surestep.base.errors import ConfigurationError, unknown
 from surestep.certify.claims import KINDS
+from surestep.problem import MOST_STRATA
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,8 @@ class CertifySettings:
         for name in ("lambdas", "iterations", "levels", "level_iterations", "pilot", "strata"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"certify.{name} must be at least 1")
+        if self.strata > MOST_STRATA:
+            raise ConfigurationError(f"certify.strata must be at most {MOST_STRATA}")
         if not self.lambda_ratio > 1:
             raise ConfigurationError("certify.lambda_ratio must be above 1")
         if not 0 <= self.stake < 1:

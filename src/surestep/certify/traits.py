@@ -16,6 +16,7 @@ from surestep.certify.evidence import Evidence, reached_in
 from surestep.certify.targets import ITERATIONS
 from surestep.problem import DataSet, Problem, Theta, working_precision
 
+_ROWS = 256  # instances that are looked at at a time: copies of all could be too large
 _FEW = 8  # numbers of an array that are looked at one by one
 
 
@@ -122,18 +123,25 @@ def part_features(thetas: Theta) -> Float[np.ndarray, "instance feature"]:
 
     Whole numbers count where they are few; many are rather names of things.
     """
-    found: list[np.ndarray] = []
-    for leaf in jax.tree.leaves(thetas):
-        array = np.asarray(leaf)
-        if array.dtype.kind not in "fiub":
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(thetas)]
+    rows = [
+        _rows([leaf[first : first + _ROWS] for leaf in leaves])
+        for first in range(0, len(leaves[0]), _ROWS)
+    ]
+    return np.concatenate(rows)
+
+
+def _rows(leaves: list[np.ndarray]) -> Float[np.ndarray, "instance feature"]:
+    found = [np.zeros((len(leaves[0]), 0))]
+    for leaf in leaves:
+        if leaf.dtype.kind not in "fiub":
             continue
-        numbers = array.reshape(len(array), -1).astype(np.float64)
+        numbers = leaf.reshape(len(leaf), -1).astype(np.float64)
         if numbers.shape[1] <= _FEW:
             found.append(np.nan_to_num(numbers, posinf=0.0, neginf=0.0))
-        if array.dtype.kind == "f" and numbers.shape[1]:
+        if leaf.dtype.kind == "f" and numbers.shape[1]:
             found.append(_sizes(numbers))
-    rows = len(np.asarray(jax.tree.leaves(thetas)[0]))
-    return np.concatenate(found, axis=1) if found else np.zeros((rows, 0))
+    return np.concatenate(found, axis=1)
 
 
 def _sizes(numbers: Float[np.ndarray, "instance number"]) -> Float[np.ndarray, "instance size"]:

@@ -52,10 +52,11 @@ from surestep.problem.kinds import (
 from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
 from surestep.problem.penalties import Box
 from surestep.problem.quadratic import constant_term, linear_term
-from surestep.problem.strata import Strata
+from surestep.problem.strata import MOST_STRATA, Strata
 from surestep.problem.structure import Convolution, Structure, find_structure
 
 __all__ = [
+    "MOST_STRATA",
     "ROLES",
     "AffineFront",
     "Box",

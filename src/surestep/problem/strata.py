@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from surestep.base.errors import ProblemError
 
-MOST = 12
+MOST_STRATA = 12
 """Epsilon is divided among the kinds: of more, a certificate would say little."""
 
 Theta = Any
@@ -40,9 +40,9 @@ class Strata:
 
     def __post_init__(self) -> None:
         names = tuple(self.names)
-        if not (2 <= len(names) <= MOST and len(set(names)) == len(names) and all(names)):
+        if not (2 <= len(names) <= MOST_STRATA and len(set(names)) == len(names) and all(names)):
             raise ProblemError(
-                f"kinds of instances need from 2 to {MOST} different names, not {self.names}"
+                f"kinds of instances need from 2 to {MOST_STRATA} different names, not {self.names}"
             )
         if not callable(self.of):
             raise ProblemError(

@@ -5,11 +5,12 @@ from surestep.certify.certificate import SHIFT
 from surestep.certify.claims.shift import ENTROPY, RATIO, VARIATION
 from surestep.report.page_tables import Cell, Heading, Table
 
+_EQUAL = 1e-12
 _HEAD = (
     "Statement",
     "Certified",
     "Still at least",
-    "Of new instances anything else (total variation)",
+    "Anything else among new instances (total variation)",
     "No kind more frequent than (density ratio)",
     "Relative entropy",
 )
@@ -40,4 +41,6 @@ def _row(name: str, told: dict) -> list[Cell]:
 
 
 def _share(probability: float) -> str:
-    return percent(float(rounded_down(round(probability, 12))))
+    whole = round(probability, 2)
+    # Rounding down takes what is a little less than 0.7 for 0.6999.
+    return percent(whole if abs(probability - whole) < _EQUAL else float(rounded_down(probability)))

@@ -1,6 +1,7 @@
 """What is certified of each kind of instances, and of predictions, as tables."""
 
-from surestep.certify import Certificate, percent, rounded_down, rounded_up
+from surestep.certify import Certificate, Statement, percent, rounded_down, rounded_up
+from surestep.certify.claims.strata import PREFIX
 from surestep.report.page_tables import Cell, Heading, Table
 
 
@@ -14,14 +15,14 @@ def strata_table(certificate: Certificate) -> Table | None:
         return None
     shares = sorted({share for s in found for share in s.details["iterations"]}, key=float)
     head = [
-        Heading("New instances that are"),
+        Heading("New instances"),
         Heading(f"Train instances, of {certificate.sizes['train']}"),
         Heading(f"Reach the goal within {certificate.horizon} iterations"),
         *(Heading(f"Iterations until {percent(float(s))} are so close") for s in shares),
     ]
     rows = [
         [
-            Cell(s.details["stratum"]),
+            Cell(_kind(s)),
             Cell(f"{s.details['train_instances']}"),
             Cell(f"at least {percent(float(rounded_down(1 - s.value)))}"),
             *(Cell(_count(s.details["iterations"].get(share))) for share in shares),
@@ -29,7 +30,7 @@ def strata_table(certificate: Certificate) -> Table | None:
         for s in found
     ]
     words = found[0].details["target"]
-    return Table(f"By kind of instance, certified; so close: they {words}", [head], rows)
+    return Table(f"Certified for each kind; so close: instances {words}", [head], rows)
 
 
 def predictions_table(certificate: Certificate) -> Table | None:
@@ -47,6 +48,12 @@ def predictions_table(certificate: Certificate) -> Table | None:
         for share in sorted(factors, key=float)
     ]
     return Table(f"Predicted: {found[0].details['predicted']}", [head], rows)
+
+
+def _kind(statement: Statement) -> str:
+    """The kind's name, and what it means where that is something else."""
+    name, words = statement.name.removeprefix(PREFIX), str(statement.details["stratum"])
+    return words if name == words else f"{name}: {words}"
 
 
 def _count(number: float | None) -> str:

@@ -15,6 +15,9 @@ from surestep.certify.evidence import Evidence, reached_in
 from surestep.certify.targets import ITERATIONS
 from surestep.problem import reached
 
+PREFIX = "instances: "
+"""Names of such claims begin with it."""
+
 _MISSES = 0.5
 """The part of the share that pays for how often the goal is missed; first hits have the rest."""
 
@@ -99,7 +102,7 @@ class InStratum(Claim):
     def _sentence(
         self, failure: float, hits: dict[str, float | None], number: int, terms: Terms
     ) -> str:
-        of = f"of new instances that are {self.words} ({number} of {terms.train_size} train "
+        counted = f"{number} of {terms.train_size} train instances"
         found = [share for share in self.shares if hits[f"{share:g}"] is not None]
         soon = "no number of iterations is certified"
         if found:
@@ -108,8 +111,9 @@ class InStratum(Claim):
                 f"after {hits[f'{found[-1]:g}']:.0f} iterations"
             )
         return (
-            f"{of}instances), {soon}, and the goal is reached within {terms.horizon} iterations "
-            f"with probability at least {rounded_down(1 - failure)}."
+            f"of new instances that are {self.words} ({counted}), {soon}, and the goal is reached "
+            f"within {terms.horizon} iterations with probability at least "
+            f"{rounded_down(1 - failure)}."
         )
 
     def says_something(self, statement: Statement) -> bool:
