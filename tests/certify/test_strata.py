@@ -332,6 +332,14 @@ def test_kinds_that_are_none_are_refused(names, of):
         labels_of(problem, PriorSet.draw(problem, 6, 0))
 
 
+def test_a_problem_with_kinds_is_solved_like_any_other():
+    """Programs are kept by all that a problem holds."""
+    problem = own(ss.Strata(["near", "far"], far))  # pyright: ignore[reportArgumentType]
+    solver = ss.Solver(problem, ss.rules.GradientDescent(0.5), 1, ss.Goal(0.1, 1.0))
+    solution = solver.solve(np.ones((4, 3)))
+    np.testing.assert_allclose(solution.loss, 0.0, atol=1e-12)
+
+
 def test_divisions_that_cannot_be_are_refused():
     for names in ((), ("one",), ("a", "a"), tuple(map(str, range(13)))):
         with pytest.raises(ProblemError, match="from 2 to 12 different names"):

@@ -6,7 +6,7 @@ import pytest
 
 from support import outcome
 from surestep.certify.certificate import SHIFT
-from surestep.report.moved import moved_table
+from surestep.report.moved import moved_table, moved_words
 
 CERTIFICATE = outcome.outcome().certificate
 
@@ -33,6 +33,12 @@ def test_every_probability_has_a_row_with_the_radii_of_its_statement():
 def test_a_certificate_that_tells_nothing_of_other_laws_has_no_table():
     bare = [dataclasses.replace(s, details={}) for s in CERTIFICATE.statements]
     assert moved_table(dataclasses.replace(CERTIFICATE, statements=bare)) is None
+
+
+def test_a_sentence_says_it_of_the_headline():
+    words = moved_words(CERTIFICATE)
+    assert words.startswith("Of 'iterations until': if new instances come from another")
+    assert "total variation" in words and "density ratio" in words and "relative entropy" in words
 
 
 def test_the_certificate_in_words_says_how_far_its_headline_may_move():

@@ -84,12 +84,13 @@ class Certificate:
     def __str__(self) -> str:
         sure = [s for s in self.statements if s.rigorous]
         rest = [s for s in self.statements if not s.rigorous]
+        moved = [s for s in sure if SHIFT in s.details][:1]
         lines = [
             f"Certificate for the rule learned on {self.problem}, from {self.sizes.get('train')} "
             f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
             "once:",
             *(f"- {statement.plain}" for statement in sure),
-            *self._moved,
+            *(f"- Of '{s.name}': {s.details[SHIFT]['sentence']}" for s in moved),
             "",
             "Assumptions:",
             *(f"- {text}" for text in self.assumptions),
@@ -100,12 +101,6 @@ class Certificate:
             named = dict.fromkeys(text for s in rest for text in s.estimates)
             lines.append("  It rests on estimates in place of: " + "; ".join(named) + ".")
         return "\n".join(lines)
-
-    @property
-    def _moved(self) -> list[str]:
-        """What the first statement that tells of other distributions says of them."""
-        told = [s for s in self.statements if SHIFT in s.details][:1]
-        return [f"- Of '{s.name}': {s.details[SHIFT]['sentence']}" for s in told]
 
     @property
     def assumptions(self) -> list[str]:

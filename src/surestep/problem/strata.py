@@ -40,6 +40,8 @@ class Strata:
 
     def __post_init__(self) -> None:
         names = tuple(self.names)
+        # A problem is part of what programs are kept by, so all of it must be hashable.
+        object.__setattr__(self, "names", names)
         if not (2 <= len(names) <= MOST_STRATA and len(set(names)) == len(names) and all(names)):
             raise ProblemError(
                 f"kinds of instances need from 2 to {MOST_STRATA} different names, not {self.names}"

@@ -27,6 +27,12 @@ def moved_table(certificate: Certificate) -> Table | None:
     return Table(caption, [[Heading(words) for words in _HEAD]], rows)
 
 
+def moved_words(certificate: Certificate) -> str:
+    """What the first of these statements says of other distributions, in a sentence."""
+    found = [(s.name, s.details[SHIFT]) for s in certificate.statements if SHIFT in s.details]
+    return f"Of '{found[0][0]}': {found[0][1]['sentence']}" if found else ""
+
+
 def _row(name: str, told: dict) -> list[Cell]:
     within = told["within"]
     ratio = within[RATIO]

@@ -21,7 +21,7 @@ from surestep.problem import Goal, working_precision
 from surestep.report import page_tables as tables
 from surestep.report.counted import STATEMENT, counted_from, statement_of
 from surestep.report.figures import Figure, Panel
-from surestep.report.moved import moved_table
+from surestep.report.moved import moved_table, moved_words
 from surestep.report.page_tables import Table, duration
 from surestep.report.race_table import race_table, speed
 from surestep.report.reading import Key, describe, legend, numbers
@@ -105,6 +105,7 @@ def render_page(
         strata=strata_table(certificate),
         predictions=predictions_table(certificate),
         moved=moved_table(certificate),
+        moved_words=moved_words(certificate),
         goal=goal_in_words(learned.task.goal),
         family=_family(learned),
         tiles=_tiles(learned, loss_comparisons[0], bool(status.get("race"))),
