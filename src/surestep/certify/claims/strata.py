@@ -139,14 +139,17 @@ class InStratum(Claim):
         chances = self._chances(truth)
         if not chances.any():
             return False, float("nan")
-        alone = np.eye(len(asserted.posterior))[chosen]
         reach = reached_in(truth.table.reach, ITERATIONS, self.target)
-        for name, drawn in (("iterations", alone), ("iterations_posterior", asserted.posterior)):
+        held = asserted.posterior > 0
+        for name, rows, weights in (
+            ("iterations", slice(chosen, chosen + 1), np.ones(1)),
+            ("iterations_posterior", held, asserted.posterior[held]),
+        ):
             for share, needed in statement.details[name].items():
-                there = np.inf if needed is None else needed
-                below = drawn @ ((reach <= there) @ chances)
-                wrong |= bool(needed is not None and below < float(share) - SLACK)
-        failed = self._missed(truth.table)[chosen]
+                if needed is not None:
+                    there = weights @ ((reach[rows] <= needed) @ chances)
+                    wrong |= bool(there < float(share) - SLACK)
+        failed = self._missed(truth.table.of(slice(chosen, chosen + 1)))[0]
         wrong |= falsely_moved(statement, failed, chances)
         return wrong, float(statement.value - exact[chosen])
 
