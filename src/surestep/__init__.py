@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from surestep.paper.registry import open_problem
     from surestep.problem import datasets, penalties
     from surestep.problem.base import Problem
+    from surestep.problem.constraint_set import ConstraintSet
+    from surestep.problem.from_coefficients import make_programme
     from surestep.problem.from_functions import make_problem
     from surestep.problem.goal import Goal
     from surestep.problem.kinds import (
@@ -36,11 +38,13 @@ if TYPE_CHECKING:
         PenalisedProblem,
         ProximableSmooth,
     )
+    from surestep.problem.programme import Coefficients, Programme
     from surestep.problem.strata import Strata
     from surestep.rules.base import GradientRule, Rule
     from surestep.run.config import RunConfig
     from surestep.run.learned import Learned
     from surestep.run.pipeline import learn
+    from surestep.solver.instance_monitor import InstanceMonitor
     from surestep.solver.load import load
     from surestep.solver.monitor import Monitor
     from surestep.solver.prediction import Prediction
@@ -55,7 +59,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "Accuracies": "train.experiment",
     "Certificate": "certify.certificate",
+    "Coefficients": "problem.programme",
     "CompositeProblem": "problem.kinds",
+    "ConstraintSet": "problem.constraint_set",
     "DualisedProblem": "problem.kinds",
     "KnownSmoothness": "problem.kinds",
     "ProximableSmooth": "problem.kinds",
@@ -68,10 +74,12 @@ _HOMES = {
     "GradientRule": "rules.base",
     "Learned": "run.learned",
     "LeastSquares": "problem.kinds",
+    "InstanceMonitor": "solver.instance_monitor",
     "Monitor": "solver.monitor",
     "PenalisedProblem": "problem.kinds",
     "Prediction": "solver.prediction",
     "Problem": "problem.base",
+    "Programme": "problem.programme",
     "Rule": "rules.base",
     "RunConfig": "run.config",
     "RunFolder": "storage.run_folder",
@@ -83,6 +91,7 @@ _HOMES = {
     "learn": "run.pipeline",
     "load": "solver.load",
     "make_problem": "problem.from_functions",
+    "make_programme": "problem.from_coefficients",
     "open_problem": "paper.registry",
     "plan_fit": "auto.fit",
 }
@@ -100,8 +109,10 @@ _NAMESPACES = {
 __all__ = [
     "Accuracies",
     "Certificate",
+    "Coefficients",
     "CompositeProblem",
     "Constraint",
+    "ConstraintSet",
     "Coverage",
     "DualisedProblem",
     "Experiment",
@@ -109,6 +120,7 @@ __all__ = [
     "FitPlan",
     "Goal",
     "GradientRule",
+    "InstanceMonitor",
     "KnownSmoothness",
     "Learned",
     "LeastSquares",
@@ -116,6 +128,7 @@ __all__ = [
     "PenalisedProblem",
     "Prediction",
     "Problem",
+    "Programme",
     "ProximableSmooth",
     "Rule",
     "RunConfig",
@@ -133,6 +146,7 @@ __all__ = [
     "learn",
     "load",
     "make_problem",
+    "make_programme",
     "open_problem",
     "paper",
     "penalties",

@@ -96,7 +96,8 @@ def test_curves_from_the_observed_frequency_are_caught():
         return lied, posterior, deployed
 
     family = FAMILIES["Bernoulli failures"]()
-    alone = changed(family, table=family.table.of(slice(0, 1)), log_prior=np.zeros(1))
+    one = family.table.of(slice(0, 1))
+    alone = changed(family, table=one, log_prior=np.zeros(1), betting=False)
     found = {o.statement for o in violations(audit(alone, repeats=150, certifier=lie))}
     assert "missing the goal" in found
     assert violations(audit(alone, repeats=150)) == []

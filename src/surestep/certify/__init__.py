@@ -19,6 +19,7 @@ from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import issue, make_certificate
 from surestep.certify.targets import Target
 from surestep.certify.traits import Difficulty, part_features, traits_on, with_start
+from surestep.certify.usual import usual_plan
 
 __all__ = [
     "Certificate",
@@ -45,5 +46,6 @@ __all__ = [
     "rounded_down",
     "rounded_up",
     "traits_on",
+    "usual_plan",
     "with_start",
 ]

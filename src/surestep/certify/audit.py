@@ -16,6 +16,7 @@ from scipy import stats
 from surestep.bounds import geometric_lambdas, normalised
 from surestep.bounds.budget import divide
 from surestep.bounds.uniform import bet
+from surestep.certify.audited_traits import claims_by_trait, known_traits, made_traits
 from surestep.certify.certificate import Statement
 from surestep.certify.claims import (
     Advantage,
@@ -23,9 +24,7 @@ from surestep.certify.claims import (
     Asserted,
     Better,
     ClippedLoss,
-    Foretold,
     GoalMissed,
-    InStratum,
     LossLevels,
     LossWhereReached,
     Saving,
@@ -35,17 +34,22 @@ from surestep.certify.claims import (
     UserStatistic,
     Within,
 )
+from surestep.certify.claims.base import BoundedClaim
 from surestep.certify.evidence import Evidence, reach_of_paths
+from surestep.certify.forms import tightest
+from surestep.certify.pilot import Pilot
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import find_posterior
 from surestep.certify.proposals import QUANTILES
+from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import rigorous_statements
 from surestep.certify.targets import Target
-from surestep.certify.traits import AnyTrait, Difficulty, Label
 from surestep.problem import reached
 from surestep.train import Sampled
 
 ITERATIONS = (0, 5, 10)
+BY_BETTING = ", betting"
+"""How the names of claims end whose means are bounded by betting."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +70,8 @@ class AuditFamily:
     nonnegative: bool = True
     edge: float = 0.0
     """The prediction that divides easy from hard instances."""
-
-    @property
-    def traits(self) -> tuple[AnyTrait, ...]:
-        """A prediction of the iterations to the last target, and a kind; both are in the table."""
-        difficulty = Difficulty("iterations", len(self.targets) - 1, 0.0, (), (), 0.0, 0.0, 0.0)
-        return difficulty, Label(("even", "odd", "rare"))
+    betting: bool = True
+    """Whether means are bounded by betting, too."""
 
     @property
     def second_moment(self) -> float:
@@ -81,9 +81,12 @@ class AuditFamily:
     def plan(self, size: int, epsilon: float) -> Plan:
         """All claims there are, with the shares of a real run."""
         claims = self._claims() if self.nonnegative else self._claims_without_bound()
+        if self.betting:
+            bounded = [c for c in claims if isinstance(c, BoundedClaim) and c.form == "chernoff"]
+            claims += tuple(dataclasses.replace(c, name=c.name + BY_BETTING) for c in bounded)
         moment = self.second_moment if self.nonnegative else 1.0
         centre = np.sqrt(2 * size * np.log(20 / epsilon) / moment)
-        return Plan(
+        plain = Plan(
             epsilon=epsilon,
             shares=divide(epsilon, {claim.name: claim.weight for claim in claims}).shares,
             horizon=ITERATIONS[-1],
@@ -97,9 +100,22 @@ class AuditFamily:
             targets=self.targets,
             above="the reference",
             bounded=self.nonnegative,
-            traits=self.traits,
+            traits=known_traits(len(self.targets) - 1),
             claims=claims,
         )
+        return self._bet_on(plain) if self.betting else plain
+
+    def _bet_on(self, plain: Plan) -> Plan:
+        """Constants and bets are chosen as in a run: on instances of their own."""
+        size = plain.train_size
+        pilot = Pilot(self.draw(np.random.default_rng(12), size).of(slice(0, 1)), ("other",))
+        weight = float(np.exp(plain.log_prior[0]))
+        tight = tightest(CertifySettings(form="betting"), plain, pilot, weight)
+        chosen = (
+            b if a.name.endswith(BY_BETTING) else a
+            for a, b in zip(plain.claims, tight.claims, strict=True)
+        )
+        return dataclasses.replace(plain, claims=tuple(chosen))
 
     def _claims(self) -> tuple[AnyClaim, ...]:
         last = len(self.targets) - 1
@@ -109,6 +125,7 @@ class AuditFamily:
             ShareOfGoal("share of the goal"),
             ShareOfGoal("share of the goal, kl", form="pac-bayes-kl"),
             ClippedLoss("loss, clipped", self.constant),
+            ClippedLoss("loss itself, clipped", 2 * self.constant, counted="loss"),
             self._levels(),
             self._levels("left"),
             LossWhereReached("sublevel", self.second_moment),
@@ -116,7 +133,7 @@ class AuditFamily:
             Saving("saving", "other", last),
             Advantage("advantage", "other", 1e-3),
             UserStatistic("the user's own", "own"),
-            *self._by_trait(),
+            *claims_by_trait(last, self.edge, QUANTILES[:3]),
         )
 
     def _claims_without_bound(self) -> tuple[AnyClaim, ...]:
@@ -131,17 +148,7 @@ class AuditFamily:
             Saving("saving", "other", last),
             Better("better", "other", self.constant),
             UserStatistic("the user's own", "own"),
-            *self._by_trait(),
-        )
-
-    def _by_trait(self) -> tuple[AnyClaim, ...]:
-        last, few = len(self.targets) - 1, QUANTILES[:3]
-        return (
-            Foretold("outcome over prediction", 0, few, few[-1]),
-            InStratum("easy", 0, None, self.edge, "easy", last, few),
-            InStratum("hard", 0, self.edge, None, "hard", last, few),
-            InStratum("odd", 1, 0.5, 1.5, "odd", last, few),
-            InStratum("rare", 1, 1.5, 2.5, "rare", last, few),
+            *claims_by_trait(last, self.edge, QUANTILES[:3]),
         )
 
     def _within(self) -> Within:
@@ -187,7 +194,8 @@ def _family(
     references = np.zeros(len(thresholds)) if references is None else references
     starts = losses[0, :, 0]
     levels = np.stack([t.levels(references, starts, thresholds) for t in targets], axis=1)
-    traits = _traits(reach_of_paths(losses[0], levels)[:, len(targets) - 1])
+    needed = reach_of_paths(losses[0], levels)[:, len(targets) - 1]
+    traits = made_traits(needed, ITERATIONS[-1])
     table = Evidence(
         traits=traits,
         losses=losses[:, :, list(ITERATIONS)],
@@ -213,14 +221,6 @@ def _family(
         nonnegative=nonnegative,
         edge=float(np.median(traits[:, 0])),
     )
-
-
-def _traits(needed: Float[np.ndarray, " kind"]) -> Float[np.ndarray, "kind trait"]:
-    """Predictions that are right to a factor of about two, and kinds of which one is rare."""
-    random, size = np.random.default_rng(2), len(needed)
-    guesses = np.clip(needed, 1.0, 2.0 * ITERATIONS[-1]) * np.exp(0.5 * random.normal(size=size))
-    kinds = np.where(random.random(size) < 0.02, 2, np.arange(size) % 2)
-    return np.stack([guesses, kinds], axis=1)
 
 
 def scalar_quadratics() -> AuditFamily:

@@ -20,7 +20,8 @@ class Evidence:
     thresholds: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
     """The goal on every instance."""
     references: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
-    """The loss that every instance's closeness is counted from, its minimum if that is known."""
+    """The loss that every instance's closeness is counted from, its minimum if that is known; minus
+    infinity where it could not be found."""
     starts: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
     """The loss at the problem's start, wherever a learned start moves a rule from there."""
     reach: Float[np.ndarray, "sample instance entry"] = dataclasses.field(

@@ -1,5 +1,6 @@
 """A run, from its configuration to its report: what `surestep run` and `surestep resume` share."""
 
+from pathlib import Path
 from typing import Any
 
 from surestep.cli.interruption import working_in
@@ -10,8 +11,10 @@ from surestep.report import summary, write_report
 from surestep.run.batch_size import settled
 from surestep.run.config import RunConfig
 from surestep.run.distributed import Leader
+from surestep.run.learned import Learned
 from surestep.run.pipeline import learn
 from surestep.storage.run_folder import RunFolder
+from surestep.train import Experiment
 
 
 def learn_and_report(
@@ -28,7 +31,7 @@ def learn_and_report(
         config = settled(config, experiment, folder, report)
         leader.introduce(subject_of(config, own_file=own_file, folder=folder))
     learned = learn(config, experiment, folder, report, leader)
-    pictures = registry.draw(config, experiment, learned, folder.figures)
+    pictures = drawn(config, experiment, learned, folder)
     paths = write_report(learned, folder, pictures) | {"solver": folder.solver_path}
     print()
     print(learned.certificate)
@@ -36,3 +39,12 @@ def learn_and_report(
     print(summary(learned))
     print()
     print_paths(paths)
+
+
+def drawn(
+    config: RunConfig[Any], experiment: Experiment, learned: Learned, folder: RunFolder
+) -> dict[str, Path]:
+    """The figures that the problem draws of itself, if there is an evaluation to draw."""
+    if learned.evaluated is None:
+        return {}
+    return registry.draw(config, experiment, learned, folder.figures)

@@ -13,6 +13,7 @@ from surestep.problem.base import (
     instance,
     name_of,
 )
+from surestep.problem.constraint_set import ConstraintSet
 from surestep.problem.contract import check_problem
 from surestep.problem.datasets import (
     DataSet,
@@ -35,6 +36,7 @@ from surestep.problem.form import (
     point_size,
     theta_form,
 )
+from surestep.problem.from_coefficients import make_programme
 from surestep.problem.from_functions import CompositeFunctionProblem, make_problem
 from surestep.problem.front import AffineFront
 from surestep.problem.front_program import FrontProgram, front_program
@@ -51,6 +53,7 @@ from surestep.problem.kinds import (
 )
 from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
 from surestep.problem.penalties import Box
+from surestep.problem.programme import Coefficients, Programme
 from surestep.problem.quadratic import constant_term, linear_term
 from surestep.problem.strata import MOST_STRATA, Strata
 from surestep.problem.structure import Convolution, Structure, find_structure
@@ -60,8 +63,10 @@ __all__ = [
     "ROLES",
     "AffineFront",
     "Box",
+    "Coefficients",
     "CompositeFunctionProblem",
     "CompositeProblem",
+    "ConstraintSet",
     "Convolution",
     "DataSet",
     "DrawnInChunks",
@@ -79,6 +84,7 @@ __all__ = [
     "Point",
     "PriorSet",
     "Problem",
+    "Programme",
     "ProximableSmooth",
     "Split",
     "SplitSizes",
@@ -104,6 +110,7 @@ __all__ = [
     "instance",
     "linear_term",
     "make_problem",
+    "make_programme",
     "name_of",
     "named_leaves",
     "parts",

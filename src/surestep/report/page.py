@@ -123,6 +123,7 @@ def render_page(
         race_words=status.get("race", {}).get("words", ""),
         left_out=list(own.get("left_out", ())),
         budget=duration(float(own.get("budget", math.nan))),
+        notes=[*(f"{note}." for note in learned.evaluation.notes), *learned.incomplete],
         alone=len(learned.evaluation.solvers) + len(learned.evaluation.external) == 1,
         compared=len(comparisons),
         lost=sum(1 for c in comparisons if c.ahead),

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import jax
 
-from surestep.certify import (
-    Certificate,
-    Certified,
-)
+from surestep.base.errors import EvaluationError
+from surestep.certify import Certificate, Certified
 from surestep.evaluate.break_even import BreakEven, break_even
+from surestep.evaluate.evaluated import Evaluated
 from surestep.evaluate.off_family import Shifted
-from surestep.evaluate.test_set import Evaluated
 from surestep.problem import Problem, Theta, point_form, theta_form, working_precision
 from surestep.rollout.batched import BLOCK
 from surestep.rules.base import Rule
+from surestep.solver.familiar import Familiar
 from surestep.solver.posterior import Posterior
 from surestep.solver.solution import Solution
 from surestep.solver.solver import Solver
@@ -46,13 +45,29 @@ class Learned:
     certificate: Certificate
     prior: Sampled
     certified: Certified
-    evaluation: Evaluated
+    evaluated: Evaluated | None
+    """How it did on the test set; None if that could not be found out (`incomplete`)."""
     training_seconds: float = math.nan
     """What choosing (`fit`: survey and race), imitating, locating and sampling took."""
     shifted: Shifted | None = None
     """What the rule does off the family, where the experiment says how to leave it."""
     probes: Theta = None
     """A few instances of the prior set; a saved solver recognises its problem by them."""
+    familiar: Familiar | None = None
+    """What instances usually look like; a solver's monitor compares new ones with it."""
+    incomplete: tuple[str, ...] = ()
+    """What went wrong after the certificate was written, a sentence each."""
+
+    @property
+    def evaluation(self) -> Evaluated:
+        """How the rule and its opponents did on the test set.
+
+        **Raises:** `surestep.errors.EvaluationError` if the evaluation failed. Certificate and
+        solver do not depend on it.
+        """
+        if self.evaluated is None:
+            raise EvaluationError(" ".join(self.incomplete) or "there is no evaluation")
+        return self.evaluated
 
     def break_even(self) -> list[BreakEven]:
         """For every accuracy, after how many solves training has paid for itself."""
@@ -67,7 +82,8 @@ class Learned:
     def solver(self) -> Solver:
         """What goes into production: the rule, its certificate and its posterior."""
         return solver_of(
-            self.task, self.deployed, self.certificate, self.prior, self.certified, self.probes
+            *(self.task, self.deployed, self.certificate, self.prior, self.certified),
+            *(self.probes, self.familiar),
         )
 
     def save(self, path: Path | str) -> None:
@@ -93,6 +109,7 @@ def solver_of(
     prior: Sampled,
     certified: Certified,
     probes: Theta,
+    familiar: Familiar | None,
 ) -> Solver:
     """The solver of a rule that is certified, whether or not it was evaluated."""
     return Solver(
@@ -105,6 +122,7 @@ def solver_of(
         # The posterior that the certificate's statements are about.
         Posterior(prior.hypers, certified.log_posterior),
         probes,
+        familiar,
     )
 
 

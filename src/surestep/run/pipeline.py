@@ -22,8 +22,10 @@ from surestep.certify import (
     references_for,
 )
 from surestep.evaluate.break_even import training_seconds
+from surestep.evaluate.evaluated import LEARNED, Evaluated
 from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
-from surestep.evaluate.test_set import LEARNED, Evaluated, evaluate
+from surestep.evaluate.test_set import evaluate
+from surestep.evaluate.timing import named
 from surestep.problem import Problem, Split, Theta, check_problem, instance, working_precision
 from surestep.rollout.batched import BLOCK, rollouts
 from surestep.rollout.tiles import Crew
@@ -33,6 +35,8 @@ from surestep.run.batch_size import settled
 from surestep.run.charges import OWN, charge, record_hashes
 from surestep.run.config import RunConfig
 from surestep.run.learned import Learned, solver_of
+from surestep.run.stored import INCOMPLETE
+from surestep.solver.familiar import Familiar
 from surestep.solver.signature import PROBES
 from surestep.storage.checkpoint import NoCheckpoint
 from surestep.storage.records import to_json
@@ -40,6 +44,7 @@ from surestep.storage.run_folder import RunFolder, axes
 from surestep.train import Chosen, Experiment, Imitated, Located, Sampled, Task, choose, hyper_at
 from surestep.train.imitate import imitate
 from surestep.train.locate import locate
+from surestep.train.references import minima_to_train_with
 from surestep.train.sample import sample
 
 Result = TypeVar("Result")
@@ -136,7 +141,15 @@ def _stages(
     if config.training.distances:
         assert experiment.minima is not None
         solve = experiment.minima
-        solved = stage("minima", Solved, lambda _: Solved(np.asarray(solve(split.prior.thetas))))
+        solved = stage(
+            "minima",
+            Solved,
+            lambda _: Solved(
+                minima_to_train_with(
+                    solve, split.prior.thetas, lambda: task.start_losses(split.prior)
+                )
+            ),
+        )
         split = dataclasses.replace(
             split, prior=dataclasses.replace(split.prior, minima=solved.minima)
         )
@@ -218,40 +231,85 @@ def _stages(
     )
     deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])
     probes = _probes(task.problem, split)
+    familiar = _familiar(task, split, report)
     document = issue(config.name, plan, deployed, found, split)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
         # Nothing that is certified is lost to an evaluation that fails or is interrupted.
-        solver_of(task, deployed, document, prior, found, probes).save(folder.solver_path)
-    shown = _shown_baselines(config, experiment)
-    if experiment.informed is not None:
-        shown = shown | dict(experiment.informed(deployed))
-    evaluated = stage(
-        "evaluate",
-        Evaluated,
-        lambda _: evaluate(
-            config.evaluate,
-            task,
-            deployed,
-            shown,
-            experiment.accuracies,
-            split.test,
-            experiment.measures,
-            experiment.external,
-            report,
-        ),
+        solver = solver_of(task, deployed, document, prior, found, probes, familiar)
+        solver.save(folder.solver_path)
+    evaluated, shifted, incomplete = _evaluation(
+        config, experiment, task, deployed, split, folder, report
     )
-    shifted = None
-    if experiment.shifts and config.evaluate.shifted:
+    return Learned(
+        *(task, deployed, document, prior, found, evaluated, spent, shifted, probes, familiar),
+        incomplete,
+    )
+
+
+def _familiar(task: Task, split: Split, report: Reporter) -> Familiar | None:
+    """What instances usually look like; a certificate is not lost to those that have no numbers."""
+    try:
+        with working_precision(task.problem):
+            return Familiar.of(task.problem, split.prior, split.train, task.block)
+    except Exception as error:
+        report.say(f"monitors will not watch the instances themselves: {named(error)}")
+        return None
+
+
+def _evaluation(
+    config: RunConfig[Any],
+    experiment: Experiment,
+    task: Task,
+    deployed: Rule,
+    split: Split,
+    folder: RunFolder | None,
+    report: Reporter,
+) -> tuple[Evaluated | None, Shifted | None, tuple[str, ...]]:
+    """How the rule does on the test set and off the family, and what went wrong there."""
+    settings = config.evaluate
+
+    def on_test_set() -> Evaluated:
+        shown = _shown_baselines(config, experiment)
+        if experiment.informed is not None:
+            shown = shown | dict(experiment.informed(deployed))
+        more = (experiment.measures, experiment.external, report)
+        return evaluate(settings, task, deployed, shown, experiment.accuracies, split.test, *more)
+
+    def off_family() -> Shifted:
         shown = {LEARNED: deployed} | experiment.chosen(tuple(experiment.baselines)[:1])
-        shifted = stage(
-            "shifted",
-            Shifted,
-            lambda _: evaluate_shifted(
-                experiment.shifts, task, shown, config.evaluate.shifted, seed, report
-            ),
+        number = settings.shifted
+        return evaluate_shifted(experiment.shifts, task, shown, number, config.seed, report)
+
+    evaluated, wrong = _attempted(folder, "evaluate", Evaluated, on_test_set, report)
+    if not (experiment.shifts and settings.shifted):
+        return evaluated, None, wrong
+    shifted, more = _attempted(folder, "shifted", Shifted, off_family, report)
+    return evaluated, shifted, wrong + more
+
+
+def _attempted(
+    folder: RunFolder | None,
+    name: str,
+    kind: type[Result],
+    compute: Callable[[], Result],
+    report: Reporter,
+) -> tuple[Result | None, tuple[str, ...]]:
+    """A stage that nothing certified rests on: its failure is a sentence and a mark."""
+    try:
+        return _kept(folder, name, kind, lambda _: compute(), report), ()
+    except RunFolderError:
+        raise
+    except Exception as error:  # opponents and measures may be anybody's code
+        again = "" if folder is None else f"; surestep resume {folder.path} tries it again"
+        sentence = (
+            f"The stage {name} failed and is incomplete ({named(error)}). Certificate and solver "
+            f"do not depend on it and stand{again}."
         )
-    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted, probes)
+        report.say(sentence)
+        if folder is not None:
+            folder.mark(name, state=INCOMPLETE, reason=named(error))
+        return None, (sentence,)
 
 
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:

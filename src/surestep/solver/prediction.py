@@ -1,13 +1,23 @@
 """Predictions for instances at hand, with the factor that is certified for them."""
 
 import dataclasses
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float
 
 from surestep.base.errors import ConfigurationError
 from surestep.certify import Certificate, Difficulty, Statement, part_features, with_start
-from surestep.problem import Goal, Instances, Problem, Theta, count, thresholds, working_precision
+from surestep.problem import (
+    Goal,
+    Instances,
+    Problem,
+    Theta,
+    count,
+    theta_form,
+    thresholds,
+    working_precision,
+)
 from surestep.storage.records import from_plain
 
 STATEMENT = "outcome over prediction"
@@ -25,8 +35,8 @@ class Prediction:
     ```python
     prediction = solver.predict(thetas)
     print(prediction.what, prediction.expected)
-    late = solver.solve(thetas).iterations > prediction.most
-    print(prediction.share, late)  # certified: true on so few of new instances in the long run
+    print(prediction.most)  # certified: the outcome of at least this share of new instances
+    print(prediction.share)
     ```
     """
 
@@ -56,17 +66,52 @@ class _Told:
     factors: dict[str, float | None]
 
 
-def predict(
-    certificate: Certificate | None,
-    problem: Problem,
-    goal: Goal,
-    form: Theta,
-    block: int,
-    thetas: Theta,
-    share: float | None,
-) -> Prediction:
-    """Predictions for stacked instances; `form` has the shapes and dtypes of one."""
-    details = _statement(certificate).details
+class Predicts(Protocol):
+    """What a solver has that predictions are made with."""
+
+    @property
+    def problem(self) -> Problem:
+        """The family."""
+        ...
+
+    @property
+    def goal(self) -> Goal:
+        """What counts as success."""
+        ...
+
+    @property
+    def block(self) -> int:
+        """How many instances are a batch."""
+        ...
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is certified, if anything is."""
+        ...
+
+
+def predict(self: Predicts, thetas: Theta, share: float | None = None) -> Prediction:
+    """What to expect of stacked instances before they are solved, predicted by the prior set.
+
+    For a share of new instances it is certified by which factor it may be worse.
+
+    **Arguments:**
+
+    - `thetas`: the instances, as for `solve`.
+    - `share`: of new instances; by default the one that the certificate's sentence is about.
+
+    **Returns:** a `Prediction`.
+
+    **Raises:** `surestep.errors.ConfigurationError` if no factor is certified for the share.
+
+    **Example:**
+
+    ```python
+    prediction = solver.predict(thetas)
+    print(f"{prediction.what}: {prediction.expected}, certified {prediction.most}")
+    ```
+    """
+    details = _statement(self.certificate).details
     # A certificate may come from a stranger's file.
     known = {field.name: details.get(field.name) for field in dataclasses.fields(_Told)}
     told = from_plain(_Told, known, STATEMENT)
@@ -78,11 +123,13 @@ def predict(
             f"no factor is certified for a share of {share:g} of new instances; there is one for "
             f"{some or 'none'}"
         )
+    problem = self.problem
     with working_precision(problem):
-        thetas = Instances.of(problem, form, thetas).thetas
-        size = min(block, count(thetas))
+        thetas = Instances.of(problem, theta_form(problem), thetas).thetas
+        size = min(self.block, count(thetas))
         starts, goals = (
-            np.asarray(thresholds(one, problem, thetas, size), np.float64) for one in (_START, goal)
+            np.asarray(thresholds(one, problem, thetas, size), np.float64)
+            for one in (_START, self.goal)
         )
     features = with_start(part_features(thetas), starts, goals)
     return Prediction(told.predicted, told.predictor.predict(features), share, factor)

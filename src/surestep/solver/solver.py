@@ -28,13 +28,14 @@ from surestep.rollout.program import Program
 from surestep.rollout.watched import Given
 from surestep.rules.base import Rule, require_fit
 from surestep.solver.call import Call, Callback, checked_steps, statuses
-from surestep.solver.coverage import Guarantee, feed
+from surestep.solver.coverage import Guarantee, Looks, feed
 from surestep.solver.export import as_function, export_solver
+from surestep.solver.familiar import Familiar
 from surestep.solver.file import Stored, write_solver
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Draws, Policy, checked_policy, drawn
 from surestep.solver.posterior import Posterior
-from surestep.solver.prediction import Prediction, predict
+from surestep.solver.prediction import predict
 from surestep.solver.signature import PROBES
 from surestep.solver.solution import Coverage, Solution, only, stacked
 
@@ -73,6 +74,8 @@ class Solver:
     probes: Theta = None
     """A few stacked instances, kept in the file, by which `load` recognises the problem; drawn
     when they are needed, if not given."""
+    familiar: Familiar | None = None
+    """What instances usually look like, for monitors."""
 
     def __post_init__(self) -> None:
         if self.horizon < 1 or self.block < 1:
@@ -119,7 +122,8 @@ class Solver:
           first.
         - `key`: decides the draws of the policy `"posterior"`, which needs it.
         - `monitor`: comes back as `Solution.monitor`, fed with whether each instance missed the
-          goal, if the certificate covers the call, and else unchanged.
+          goal, and shown the instances if it watches them; unchanged, if the certificate does not
+          cover the call.
 
         **Returns:** a `Solution`, whose arrays have one entry an instance.
 
@@ -162,9 +166,7 @@ class Solver:
             if stopped:
                 reasons += ("the callback asked to stop",)
             covered = Coverage(reasons)
-            fed, note = feed(
-                monitor, covered, self.goal, self.problem, given.thetas, loss, self.block
-            )
+            fed, note = feed(monitor, covered, self.goal, self._looks, given.thetas, loss)
             return Solution(
                 x=ended.x,
                 loss=loss,
@@ -274,7 +276,10 @@ class Solver:
         return as_function(self._program.rule, self.problem, steps)
 
     def monitor(self, delta: float = 0.01, policy: Policy = "deployed") -> Monitor:
-        """A monitor of the certified probability of missing the goal.
+        """A monitor of the certified probability of missing the goal, and of the instances.
+
+        Half of `delta` is for the instances, if the solver knows what they usually look like; a
+        solver that a run has made does.
 
         **Arguments:**
 
@@ -293,31 +298,12 @@ class Solver:
         print(solution.monitor.alarm, solution.monitor_note)
         ```
         """
-        return Monitor(self._guarantee.failure(policy), delta)
+        failure = self._guarantee.failure(policy)
+        if self.familiar is None or not self.familiar.enough:
+            return Monitor(failure, delta)
+        return Monitor(failure, delta / 2, instances=self.familiar.monitor(delta / 2))
 
-    def predict(self, thetas: Theta, share: float | None = None) -> Prediction:
-        """What to expect of stacked instances before they are solved, predicted by the prior set.
-
-        For a share of new instances it is certified by which factor it may be worse.
-
-        **Arguments:**
-
-        - `thetas`: the instances, as for `solve`.
-        - `share`: of new instances; by default the one that the certificate's sentence is about.
-
-        **Returns:** a `Prediction`.
-
-        **Raises:** `surestep.errors.ConfigurationError` if no factor is certified for the share.
-
-        **Example:**
-
-        ```python
-        prediction = solver.predict(thetas)
-        print(f"{prediction.what}: {prediction.expected}, certified {prediction.most}")
-        ```
-        """
-        ours = (self.certificate, self.problem, self.goal, self._form, self.block)
-        return predict(*ours, thetas, share)
+    predict = predict
 
     def save(self, path: Path | str) -> None:
         """Write the solver into a file, all but its problem; `surestep.load` reads it.
@@ -337,7 +323,9 @@ class Solver:
         if probes is None:
             probes = draw(self.problem, PROBES, named_key(0, "probes"))
         stored = Stored(
-            self.rule, self.horizon, self.goal, self.block, self.certificate, self.posterior, probes
+            *(self.rule, self.horizon, self.goal, self.block, self.certificate, self.posterior),
+            probes,
+            self.familiar,
         )
         write_solver(Path(path), self.problem, stored)
 
@@ -393,6 +381,10 @@ class Solver:
     def _program(self) -> Program:
         with working_precision(self.problem):
             return Program.of(self.rule, self.problem, self.block)
+
+    @functools.cached_property
+    def _looks(self) -> Looks:
+        return Looks(self.problem, self.familiar, self.block)
 
     @functools.cached_property
     def _guarantee(self) -> Guarantee:
