@@ -25,7 +25,7 @@ from surestep.certify.traits import Difficulty, Label, labels_of, part_features,
 from surestep.problem.datasets import PriorSet
 
 SETTINGS = CertifySettings()
-FAMILY = scalar_quadratics()
+FAMILY = changed(scalar_quadratics(), betting=False)
 PLAN = FAMILY.plan(200, 0.2)
 EVIDENCE = FAMILY.draw(np.random.default_rng(3), 200)
 BASIS = Basis(PLAN, EVIDENCE, np.array(PLAN.log_prior), 0)

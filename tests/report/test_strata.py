@@ -9,7 +9,7 @@ from surestep.certify.certificate import SCHEMA, Certificate
 from surestep.certify.claims import Foretold, InStratum
 from surestep.report.strata import predictions_table, strata_table
 
-FAMILY = scalar_quadratics()
+FAMILY = dataclasses.replace(scalar_quadratics(), betting=False)
 PLAN = FAMILY.plan(200, 0.2)
 STATEMENTS, _, _ = honest(FAMILY, PLAN, FAMILY.draw(np.random.default_rng(3), 200))
 CERTIFICATE = Certificate(
