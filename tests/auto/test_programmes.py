@@ -52,9 +52,10 @@ def test_a_survey_solves_programmes_and_predicts_where_solutions_are():
 
 def test_the_penalty_that_a_survey_finds_is_good_to_a_factor_of_ten():
     problem = family()
-    found = survey_programme(problem, PriorSet.draw(problem, 12, 0))
+    data = PriorSet.draw(problem, 12, 0)
+    found = survey_programme(problem, data)
     with working_precision(problem):
-        (candidate,) = candidates(problem, found, find_structure(problem, found.data.thetas))
+        (candidate,) = candidates(problem, found, find_structure(problem, data.thetas))
         assert isinstance(candidate.rule, ProgrammeADMM)
         logs = [hyper[0] for hyper in candidate.variants]
     assert min(logs) < np.log(1 / found.smoothness) < max(logs)
@@ -66,8 +67,9 @@ def test_the_penalty_that_a_survey_finds_is_good_to_a_factor_of_ten():
 
 def test_training_has_a_penalty_for_each_row_and_relaxations_for_early_iterations():
     problem = family()
-    found = survey_programme(problem, PriorSet.draw(problem, 12, 0))
-    structure = find_structure(problem, found.data.thetas)
+    data = PriorSet.draw(problem, 12, 0)
+    found = survey_programme(problem, data)
+    structure = find_structure(problem, data.thetas)
     (candidate,) = candidates(problem, found, structure)
     wide = per_coordinate(candidate, structure)
     assert hyper_of(candidate.rule).size == 2

@@ -4,6 +4,7 @@ import functools
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,8 @@ from support.tiny import (
     located,
     planned,
     references,
+    sealed,
+    train_set,
 )
 from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.bounds.betting import tuned_bets
@@ -43,6 +46,7 @@ from surestep.certify.claims import (
     UserStatistic,
     Within,
 )
+from surestep.certify.claims.base import BoundedClaim
 from surestep.certify.evidence import Evidence, reached_in
 from surestep.certify.forms import tightest
 from surestep.certify.gather import certify
@@ -54,7 +58,6 @@ from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import make_certificate, rigorous_statements
 from surestep.certify.targets import FIRST, Target
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings
-from surestep.problem.datasets import TrainSet
 from surestep.rollout.batched import losses_at
 from surestep.rollout.loop import rollout
 from surestep.rollout.tiles import Alone, observe_all
@@ -145,7 +148,7 @@ def bounded(values, paid, claim):
     return optimize.brentq(short_of_rejection, np.mean(values), 1 - 1e-12, xtol=1e-15)
 
 
-def named(name, plan=PLAN):
+def named(name, plan=PLAN) -> Any:
     return next(claim for claim in plan.claims if claim.name == name)
 
 
@@ -165,7 +168,7 @@ def test_means_are_bounded_in_the_plans_form_at_the_weighted_level():
 def test_the_settings_can_name_the_form_of_all_means():
     for form in ("chernoff", "betting", "pac-bayes-kl"):
         plan = planned(PRIOR, form=form)
-        assert {claim.form for claim in plan.claims if hasattr(claim, "form")} == {form}
+        assert {claim.form for claim in plan.claims if isinstance(claim, BoundedClaim)} == {form}
 
 
 def test_what_is_forecast_to_be_tightest_is_about_as_tight_as_any_form():
@@ -197,7 +200,7 @@ def test_losses_are_clipped_where_the_prior_set_says_that_least_is_left_unsaid()
         )
         claim = ClippedLoss("sublevel", 1.0)
         plan = changed(plan, claims=(claim,), train_size=300)
-        found = tightest(CertifySettings(), plan, Pilot(seen, ()), 0.9).claims[0]
+        found: Any = tightest(CertifySettings(), plan, Pilot(seen, ()), 0.9).claims[0]
         constants[name] = found.largest
     assert constants["plain"] >= plain.max()
     assert constants["rare"] < 10
@@ -215,7 +218,7 @@ def test_a_clipped_loss_is_counted_from_the_reference_or_from_0():
 
 
 def test_what_would_say_nothing_is_not_claimed_and_leaves_its_share_to_the_rest():
-    few = planned(PRIOR, train=SimpleNamespace(size=1))
+    few = planned(PRIOR, train=cast(Any, SimpleNamespace(size=1)))
     assert [claim.kind for claim in few.claims] == ["goal", "levels"]
     for plan in (few, PLAN):
         assert [share.name for share in plan.shares] == [claim.name for claim in plan.claims]
@@ -406,7 +409,7 @@ def test_the_advantage_is_a_lower_bound_in_powers_of_ten():
     )
     gained = np.clip(np.log10(theirs / final), -3, 3)
     name = "advantage over heavy ball"
-    upper = bounded(0.5 - gained / 6, level(name), named(name))
+    upper: Any = bounded(0.5 - gained / 6, level(name), named(name))
     found = statement(name).value
     assert found == pytest.approx(3 * (1 - 2 * upper), rel=1e-9)
     assert found <= gained.mean()
@@ -674,7 +677,7 @@ def test_goals_that_are_zero_or_infinite_count_as_they_should():
 
 @pytest.mark.parametrize("size", [256, 300])
 def test_sets_of_a_block_and_more_are_certified_without_opponents_and_statistics(size):
-    train = TrainSet.draw(PROBLEM, size, 0)
+    train = train_set(size, 0)
     seen = TASK.observe(RULE, train, TASK.watch((0, 10)))
     shapes = (seen.losses.shape, seen.reach.shape, seen.statistics.shape)
     assert shapes == ((size, 2), (size, 0), (size, 0))
@@ -696,15 +699,17 @@ def test_an_opponent_is_not_beaten_by_being_stopped_early():
         TASK,
         experiment,
         SPLIT.prior,
-        SPLIT.train,
+        sealed(SPLIT.train.size, 0),
         changed(CONFIG.certify, shares=(0.5,)),
     )
+    assert document.opened is not None
+    train = sealed(SPLIT.train.size, 0).open(document.opened.commitment)
     horizon = 8 * TASK.horizon
 
     def needed(rule, most):
         watch = TASK.watch((most,), 1)
-        goals = 0.5 * TASK.start_losses(SPLIT.train)[:, None]
-        work = TASK.work(rule, SPLIT.train, watch, targets=goals)
+        goals = 0.5 * TASK.start_losses(train)[:, None]
+        work = TASK.work(rule, train, watch, targets=goals)
         return reached_in(observe_all(work, Alone()).reach, FIRST, 0)
 
     mine, long = needed(fast, TASK.horizon), needed(slow, horizon)

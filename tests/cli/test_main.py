@@ -80,7 +80,7 @@ def test_an_evaluation_that_fails_ends_with_a_sentence_and_what_stands(
     tmp_path, monkeypatch, capfd
 ):
     folder = tmp_path / "run"
-    monkeypatch.setattr("surestep.run.pipeline.evaluate", lambda *_: 1 / 0)
+    monkeypatch.setattr("surestep.run.afterwards.evaluate", lambda *_: 1 / 0)
     assert main([*TINY, *SHORT, "--out", str(folder)]) == 0
     output = capfd.readouterr().out
     assert "With confidence 95% all of these hold" in output

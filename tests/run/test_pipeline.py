@@ -215,7 +215,7 @@ def test_the_experiment_of_a_preset_is_the_one_that_was_built():
 
 def test_nothing_that_is_certified_is_lost_to_an_evaluation_that_fails(tmp_path, monkeypatch):
     run = RunFolder(tmp_path / "run")
-    monkeypatch.setattr("surestep.run.pipeline.evaluate", lambda *_: 1 / 0)
+    monkeypatch.setattr("surestep.run.afterwards.evaluate", lambda *_: 1 / 0)
     learned = learn(SMALL, bowl(), run)
     monkeypatch.undo()
     kept = run.solver_path.read_bytes()
@@ -240,7 +240,7 @@ def test_an_interruption_is_no_failed_evaluation(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     run = RunFolder(tmp_path / "run")
-    monkeypatch.setattr("surestep.run.pipeline.evaluate", interrupted)
+    monkeypatch.setattr("surestep.run.afterwards.evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         learn(SMALL, bowl(), run)
     assert run.certificate_path.exists() and run.solver_path.exists()
@@ -248,7 +248,7 @@ def test_an_interruption_is_no_failed_evaluation(tmp_path, monkeypatch):
 
 
 def test_shifts_that_fail_leave_the_evaluation(monkeypatch):
-    monkeypatch.setattr("surestep.run.pipeline.evaluate_shifted", lambda *_: 1 / 0)
+    monkeypatch.setattr("surestep.run.afterwards.evaluate_shifted", lambda *_: 1 / 0)
     settings = changed(SMALL, evaluate=changed(SMALL.evaluate, shifted=4))
     learned = learn(settings, bowl(shifts={"elsewhere": Bowl()}))
     assert learned.evaluation.solvers == ["learned", "gradient descent"]

@@ -133,6 +133,10 @@ def test_nonsense_is_refused():
     for wrong in ({"counts": monitor.counts[:1]}, {"seen": 5}, {"gaps": monitor.gaps[1:]}):
         with pytest.raises(ConfigurationError, match="not those of a monitor"):
             dataclasses.replace(monitor, **wrong)
+    with pytest.raises(ConfigurationError, match="seed"):
+        InstanceMonitor.of(table, seed=-1)
+    with pytest.raises(ConfigurationError, match="nobody has seen"):
+        Monitor(0.1, seen=2**70)
     assert monitor.shown(np.empty((0, 2))) == monitor
 
 

@@ -25,6 +25,7 @@ from surestep.certify.plan import Plan
 from surestep.certify.prior_choices import favourite, prior_lambdas
 from surestep.certify.proposals import iterations_until, other_claims
 from surestep.certify.settings import CertifySettings
+from surestep.certify.subject import Subject
 from surestep.certify.targets import Target, targets_of
 from surestep.problem import DataSet, PriorSet, StockedProblem
 from surestep.rules.base import Rule
@@ -151,17 +152,19 @@ def plan_run(
     train_size: int,
     charged: float = 0.0,
     about_data: str | None = None,
+    number: int = 0,
 ) -> Plan:
     """The plan of an experiment's certificate; recorded instances that drift get none.
 
     Where the train instances are no part of the problem's own data, `about_data` speaks of them.
+    `number` is that of the certificate among those of its run.
     """
     pool = experiment.pool if about_data is None else about_data
     if isinstance(task.problem, StockedProblem) and about_data is None:
         task.problem.require_steady()
         pool = pool or task.problem.about_data
     known = settings.closeness and experiment.accuracies.reference is not None
-    return plan_certificate(
+    plan = plan_certificate(
         settings,
         prior,
         pilot,
@@ -175,6 +178,8 @@ def plan_run(
         pool=pool,
         nonnegative=task.problem.nonnegative,
     )
+    subject = Subject(task.goal, task.family, prior.sha256, number)
+    return dataclasses.replace(plan, subject=subject)
 
 
 def _targets(settings: CertifySettings, experiment: Experiment) -> tuple[Target, ...]:

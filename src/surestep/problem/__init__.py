@@ -13,19 +13,10 @@ from surestep.problem.base import (
     instance,
     name_of,
 )
+from surestep.problem.commitment import Commitment, require_word, sha256_of
 from surestep.problem.constraint_set import ConstraintSet
 from surestep.problem.contract import check_problem
-from surestep.problem.datasets import (
-    DataSet,
-    PriorSet,
-    Split,
-    SplitSizes,
-    StreamedTrainSet,
-    TestSet,
-    TrainSet,
-    ValidationSet,
-    fingerprint,
-)
+from surestep.problem.datasets import SealedSplit, SealedTrainSet, Split, SplitSizes
 from surestep.problem.draw import DrawnInChunks, working_precision
 from surestep.problem.form import (
     Part,
@@ -55,6 +46,15 @@ from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
 from surestep.problem.penalties import Box
 from surestep.problem.programme import Coefficients, Programme
 from surestep.problem.quadratic import constant_term, linear_term
+from surestep.problem.sets import (
+    DataSet,
+    PriorSet,
+    StreamedTrainSet,
+    TestSet,
+    TrainSet,
+    ValidationSet,
+    fingerprint,
+)
 from surestep.problem.strata import MOST_STRATA, Strata
 from surestep.problem.structure import Convolution, Structure, find_structure
 
@@ -64,6 +64,7 @@ __all__ = [
     "AffineFront",
     "Box",
     "Coefficients",
+    "Commitment",
     "CompositeFunctionProblem",
     "CompositeProblem",
     "ConstraintSet",
@@ -86,6 +87,8 @@ __all__ = [
     "Problem",
     "Programme",
     "ProximableSmooth",
+    "SealedSplit",
+    "SealedTrainSet",
     "Split",
     "SplitSizes",
     "StockedProblem",
@@ -118,6 +121,8 @@ __all__ = [
     "point_size",
     "reached",
     "read_arrays_of",
+    "require_word",
+    "sha256_of",
     "theta_form",
     "thresholds",
     "working_precision",

@@ -5,23 +5,18 @@ import functools
 import math
 from pathlib import Path
 
-import jax
-
 from surestep.base.errors import EvaluationError
 from surestep.certify import Certificate, Certified
 from surestep.evaluate.break_even import BreakEven, break_even
 from surestep.evaluate.evaluated import Evaluated
 from surestep.evaluate.off_family import Shifted
-from surestep.problem import Problem, Theta, point_form, theta_form, working_precision
-from surestep.rollout.batched import BLOCK
+from surestep.problem import Problem, Theta
 from surestep.rules.base import Rule
+from surestep.run.delivered import solver_of
 from surestep.solver.familiar import Familiar
-from surestep.solver.posterior import Posterior
 from surestep.solver.solution import Solution
 from surestep.solver.solver import Solver
 from surestep.train import Sampled, Task
-
-_NUMBERS = 2_000_000  # of the instances and points of a batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,39 +95,3 @@ class Learned:
     def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Solution:
         """Iterate on a stacked set of instances until each has reached an accuracy."""
         return self.solver.solve(thetas, iterations=limit, tolerance=accuracy)
-
-
-def solver_of(
-    task: Task,
-    deployed: Rule,
-    certificate: Certificate,
-    prior: Sampled,
-    certified: Certified,
-    probes: Theta,
-    familiar: Familiar | None,
-) -> Solver:
-    """The solver of a rule that is certified, whether or not it was evaluated."""
-    return Solver(
-        task.problem,
-        deployed,
-        task.horizon,
-        task.goal,
-        _in_production(task),
-        certificate,
-        # The posterior that the certificate's statements are about.
-        Posterior(prior.hypers, certified.log_posterior),
-        probes,
-        familiar,
-    )
-
-
-def _in_production(task: Task) -> int:
-    """How many instances a solver's batch has: as many as a run's, or more where they are small.
-
-    A run's are cut so that its sets are whole numbers of them.
-    """
-    with working_precision(task.problem):
-        form = theta_form(task.problem)
-        leaves = jax.tree.leaves((form, point_form(task.problem, form)))
-    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
-    return max(task.block, min(BLOCK, _NUMBERS // max(1, numbers)))

@@ -3,15 +3,17 @@
 A run is finished once its evaluation has ended, well or not.
 """
 
+from pathlib import Path
 from typing import Any
 
 from surestep.base.errors import RunFolderError
-from surestep.certify import Certificate, Certified
+from surestep.certify import Certificate, Certified, Plan
 from surestep.evaluate.break_even import training_seconds
 from surestep.evaluate.evaluated import Evaluated
 from surestep.evaluate.off_family import Shifted
 from surestep.run.config import RunConfig
 from surestep.run.learned import Learned
+from surestep.storage.files import read_json
 from surestep.storage.records import from_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment, Sampled
@@ -28,8 +30,8 @@ def read_learned(config: RunConfig[Any], experiment: Experiment, folder: RunFold
     return Learned(
         task=config.task(experiment),
         deployed=deployed,
-        certificate=from_plain(
-            Certificate, folder.read_kept(folder.certificate_path), folder.certificate_path.name
+        certificate=Certificate.from_plain(
+            folder.read_kept(folder.certificate_path), folder.certificate_path.name
         ),
         prior=prior,
         certified=found,
@@ -49,6 +51,11 @@ def _incomplete(folder: RunFolder) -> tuple[str, ...]:
         for name in ("evaluate", "shifted")
         if status.get(name, {}).get("state") == INCOMPLETE
     )
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan as it lies there, not its copy: verification is about the file that people see."""
+    return from_plain(Plan, read_json(path), "plan")
 
 
 def require_finished(folder: RunFolder) -> None:

@@ -104,6 +104,12 @@ class Looks:
     familiar: Familiar | None
     block: int
 
+    def monitor(self, failure: float, delta: float) -> Monitor:
+        """One that has seen nothing yet."""
+        if self.familiar is None or not self.familiar.enough:
+            return Monitor(failure, delta)
+        return Monitor(failure, delta / 2, instances=self.familiar.monitor(delta / 2))
+
     def shown(self, monitor: Monitor, thetas: Theta) -> tuple[Monitor, str]:
         """The monitor after it has seen the instances, if it watches them, and what was done."""
         if monitor.instances is None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from surestep.base.errors import RunFolderError, SolverFileError
 from surestep.base.machine import provenance
-from surestep.certify import Certificate
+from surestep.certify import Certificate, upgraded
 from surestep.problem import Goal, Problem, Theta, named_leaves, theta_form, working_precision
 from surestep.rules.base import Rule, hyper_of, require_fit, solver_fingerprint
 from surestep.solver.familiar import FEATURES, Familiar
@@ -145,7 +145,10 @@ def _facts(path: Path, metadata: Any) -> _Facts:
             f"format {FORMAT}"
         )
     try:
-        return from_plain(_Facts, json.loads(metadata["facts"]), "header")
+        plain = json.loads(metadata["facts"])
+        if isinstance(plain, dict):
+            plain |= {"certificate": upgraded(plain.get("certificate"))}
+        return from_plain(_Facts, plain, "header")
     except (RunFolderError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise SolverFileError(f"the header of {path} cannot be used: {error}") from error
 

@@ -92,10 +92,13 @@ class InstanceMonitor:
             and all(len(row) == cells for row in self.counts)
             and all(len(row) == len(_CUMULATIVE) for row in self.log_bets)
             and min(self.gaps) >= 1
+            and self.seen >= 0
+            and sum(self.gaps) + self.seen < 2**53
             and all(sum(row) == self.seen and min(row) >= 0 for row in self.counts)
         )
         if not fits:
             raise ConfigurationError("edges, gaps, counts and bets are not those of a monitor")
+        _require_seed(self.seed)
 
     @classmethod
     def of(cls, reference: Any, delta: float = 0.01, seed: int = 0) -> "InstanceMonitor":
@@ -116,6 +119,7 @@ class InstanceMonitor:
         size, features = table.shape
         if size < LEAST:
             raise ConfigurationError(f"at least {LEAST} instances are needed, not {size}")
+        _require_seed(seed)
         ranks = _ranks(size)
         chance = _chance(seed, 0, size * features).reshape(size, features)
         order = [np.lexsort((chance[:, f], table[:, f]))[ranks - 1] for f in range(features)]
@@ -209,6 +213,11 @@ def _checked(features: Any) -> Float[np.ndarray, "instance feature"]:
         )
     # What is no number is beyond all numbers.
     return np.where(np.isnan(table), np.inf, table)
+
+
+def _require_seed(seed: int) -> None:
+    if not 0 <= seed < 2**64:
+        raise ConfigurationError(f"a seed must lie from 0 to 2^64 - 1, not {seed}")
 
 
 def _ranks(size: int) -> Int[np.ndarray, " edge"]:

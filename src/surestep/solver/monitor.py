@@ -71,6 +71,8 @@ class Monitor:
             raise ConfigurationError(f"delta must lie strictly between 0 and 1, not {self.delta}")
         if len(self.log_bets) != len(_BETS):
             raise ConfigurationError(f"a monitor has {len(_BETS)} bets")
+        if not 0 <= self.seen < 2**53:
+            raise ConfigurationError(f"nobody has seen {self.seen} outcomes")
 
     def fed(self, outcomes: Any) -> "Monitor":
         """The monitor after one more outcome, or several in the order they came.

@@ -72,8 +72,7 @@ class Solver:
     posterior: Posterior | None = None
     """The weighted rules that the policy `posterior` draws from."""
     probes: Theta = None
-    """A few stacked instances, kept in the file, by which `load` recognises the problem; drawn
-    when they are needed, if not given."""
+    """A few stacked instances in the file by which `load` knows the problem; drawn if not given."""
     familiar: Familiar | None = None
     """What instances usually look like, for monitors."""
 
@@ -121,9 +120,7 @@ class Solver:
           each instance, so that outcomes stay independent. `"point"` is an older word for the
           first.
         - `key`: decides the draws of the policy `"posterior"`, which needs it.
-        - `monitor`: comes back as `Solution.monitor`, fed with whether each instance missed the
-          goal, and shown the instances if it watches them; unchanged, if the certificate does not
-          cover the call.
+        - `monitor`: comes back as `Solution.monitor`, fed if the certificate covers the call.
 
         **Returns:** a `Solution`, whose arrays have one entry an instance.
 
@@ -278,8 +275,7 @@ class Solver:
     def monitor(self, delta: float = 0.01, policy: Policy = "deployed") -> Monitor:
         """A monitor of the certified probability of missing the goal, and of the instances.
 
-        Half of `delta` is for the instances, if the solver knows what they usually look like; a
-        solver that a run has made does.
+        A run's solver knows what instances usually look like: half of `delta` is for them then.
 
         **Arguments:**
 
@@ -298,10 +294,7 @@ class Solver:
         print(solution.monitor.alarm, solution.monitor_note)
         ```
         """
-        failure = self._guarantee.failure(policy)
-        if self.familiar is None or not self.familiar.enough:
-            return Monitor(failure, delta)
-        return Monitor(failure, delta / 2, instances=self.familiar.monitor(delta / 2))
+        return self._looks.monitor(self._guarantee.failure(policy), delta)
 
     predict = predict
 
@@ -324,8 +317,7 @@ class Solver:
             probes = draw(self.problem, PROBES, named_key(0, "probes"))
         stored = Stored(
             *(self.rule, self.horizon, self.goal, self.block, self.certificate, self.posterior),
-            probes,
-            self.familiar,
+            *(probes, self.familiar),
         )
         write_solver(Path(path), self.problem, stored)
 
@@ -382,7 +374,7 @@ class Solver:
         with working_precision(self.problem):
             return Program.of(self.rule, self.problem, self.block)
 
-    @functools.cached_property
+    @property
     def _looks(self) -> Looks:
         return Looks(self.problem, self.familiar, self.block)
 
