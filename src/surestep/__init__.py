@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ProximableSmooth,
     )
     from surestep.problem.programme import Coefficients, Programme
+    from surestep.problem.strata import Strata
     from surestep.rules.base import GradientRule, Rule
     from surestep.run.config import RunConfig
     from surestep.run.learned import Learned
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from surestep.solver.instance_monitor import InstanceMonitor
     from surestep.solver.load import load
     from surestep.solver.monitor import Monitor
+    from surestep.solver.prediction import Prediction
     from surestep.solver.solution import Coverage, Solution
     from surestep.solver.solver import Solver
     from surestep.storage.run_folder import RunFolder
@@ -75,6 +77,7 @@ _HOMES = {
     "InstanceMonitor": "solver.instance_monitor",
     "Monitor": "solver.monitor",
     "PenalisedProblem": "problem.kinds",
+    "Prediction": "solver.prediction",
     "Problem": "problem.base",
     "Programme": "problem.programme",
     "Rule": "rules.base",
@@ -83,6 +86,7 @@ _HOMES = {
     "Solution": "solver.solution",
     "Solver": "solver.solver",
     "Statement": "certify.certificate",
+    "Strata": "problem.strata",
     "fit": "auto.fit",
     "learn": "run.pipeline",
     "load": "solver.load",
@@ -122,6 +126,7 @@ __all__ = [
     "LeastSquares",
     "Monitor",
     "PenalisedProblem",
+    "Prediction",
     "Problem",
     "Programme",
     "ProximableSmooth",
@@ -131,6 +136,7 @@ __all__ = [
     "Solution",
     "Solver",
     "Statement",
+    "Strata",
     "__version__",
     "bounds",
     "datasets",

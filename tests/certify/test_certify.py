@@ -484,6 +484,7 @@ def test_infinite_losses_count_as_the_worst():
         opponent_losses=np.array([[1.0, 1.0, np.inf]]),
         opponent_reach=np.full((1, 3, 0), np.inf),
         statistics=np.zeros((1, 3, 0)),
+        traits=np.zeros((3, 0)),
     )
     plan = changed(PLAN, iterations=(10,), claims=())
     for claim, expected in [
@@ -633,6 +634,7 @@ def test_what_is_left_is_counted_from_the_problems_start_wherever_a_rule_begins(
         opponent_losses=np.zeros((0, 2)),
         opponent_reach=np.zeros((0, 2, 0)),
         statistics=np.zeros((1, 2, 0)),
+        traits=np.zeros((2, 0)),
     )
     plan = changed(PLAN, iterations=(0, 10), claims=())
     claim = LossLevels("x", iterations=(10,), tolerances=(5e-3,), quantiles=(), counted="left")
@@ -651,6 +653,7 @@ def tables(losses, **changes):
         opponent_losses=np.zeros((0, 4)),
         opponent_reach=np.zeros((0, 4, 0)),
         statistics=np.zeros((len(losses), 4, 0)),
+        traits=np.zeros((4, 0)),
     )
     claim = LossWhereReached("sublevel", 1.0)
     flat = tuple(np.full(len(losses), -np.log(len(losses))).tolist())

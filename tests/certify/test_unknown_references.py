@@ -40,6 +40,7 @@ def evidence(references, seed):
         opponent_losses=theirs[None, :, HORIZON],
         opponent_reach=reach_of_paths(theirs, levels)[None],
         statistics=np.empty((SAMPLES, TRAIN, 0)),
+        traits=np.empty((TRAIN, 0)),
     )
 
 

@@ -36,6 +36,7 @@ METHODS: tuple[Callable[..., Any], ...] = (
     ss.Solver.solve,
     ss.Solver.solve_one,
     ss.Solver.monitor,
+    ss.Solver.predict,
     ss.Solver.save,
     ss.Solver.export,
     ss.Monitor.fed,

@@ -112,6 +112,7 @@ def seen(random, samples, size, targets, at):
         opponent_losses=theirs[None, :, HORIZON],
         opponent_reach=reach_of_paths(theirs, levels)[None],
         statistics=np.empty((samples, size, 0)),
+        traits=np.empty((size, 0)),
     )
 
 

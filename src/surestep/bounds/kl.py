@@ -12,7 +12,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.bounds.logarithms import log_sum_exp
 
 # Larger than the rounding error of `binary_kl`, relative and absolute.
-_RELATIVE, _ABSOLUTE = 1e-12, 1e-15
+RELATIVE, ABSOLUTE = 1e-12, 1e-15
 
 Numbers = Float[np.ndarray, "..."]
 Counts = Real[np.ndarray, "..."] | np.integer | float
@@ -32,7 +32,7 @@ def kl_upper(mean: Numbers | float, radius: Numbers | float) -> Numbers:
     _require(np.all(radius >= 0), "a radius must not be negative")
 
     def beyond(p: Numbers | float) -> Bool[np.ndarray, "..."] | np.bool_:
-        return binary_kl(mean, p) * (1 - _RELATIVE) - _ABSOLUTE >= radius
+        return binary_kl(mean, p) * (1 - RELATIVE) - ABSOLUTE >= radius
 
     inside, outside = mean.copy(), np.ones_like(mean)
     # Around a good guess the search is short, but the guess itself proves nothing.
@@ -83,7 +83,7 @@ def binomial_upper(successes: Counts, trials: int, level: Numbers | float) -> Nu
     k = np.asarray(successes, np.float64)
     _require(np.all((k >= 0) & (k <= _sized(trials))), "successes must lie in [0, trials]")
     rest = np.maximum(trials - k, 0.5)
-    bound = np.minimum(special.betainccinv(k + 1, rest, level) * (1 + _RELATIVE), 1.0)
+    bound = np.minimum(special.betainccinv(k + 1, rest, level) * (1 + RELATIVE), 1.0)
     # The library's inverse fails at extreme levels: where going forward does not confirm it,
     # Chernoff's bound, which is never below the exact one, takes its place.
     confirmed = special.betaincc(k + 1, rest, bound) <= np.asarray(level)

@@ -26,12 +26,14 @@ from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import issue, make_certificate, opened_by, posterior_hash
 from surestep.certify.subject import Opened, Standing, Subject
 from surestep.certify.targets import Target
+from surestep.certify.traits import Difficulty, part_features, traits_on, with_start
 from surestep.certify.usual import usual_plan
 
 __all__ = [
     "Certificate",
     "Certified",
     "CertifySettings",
+    "Difficulty",
     "Opened",
     "Pilot",
     "Plan",
@@ -44,6 +46,7 @@ __all__ = [
     "issue",
     "make_certificate",
     "opened_by",
+    "part_features",
     "percent",
     "pilot_on",
     "pilot_run",
@@ -55,6 +58,8 @@ __all__ = [
     "references_for",
     "rounded_down",
     "rounded_up",
+    "traits_on",
     "upgraded",
     "usual_plan",
+    "with_start",
 ]

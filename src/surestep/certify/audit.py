@@ -16,6 +16,7 @@ from scipy import stats
 from surestep.bounds import geometric_lambdas, normalised
 from surestep.bounds.budget import divide
 from surestep.bounds.uniform import bet
+from surestep.certify.audited_traits import claims_by_trait, known_traits, made_traits
 from surestep.certify.certificate import Statement
 from surestep.certify.claims import (
     Advantage,
@@ -68,6 +69,8 @@ class AuditFamily:
     """Where losses are clipped; if they may be negative: how far above the opponent's they may be.
     """
     nonnegative: bool = True
+    edge: float = 0.0
+    """The prediction that divides easy from hard instances."""
     betting: bool = True
     """Whether means are bounded by betting, too."""
 
@@ -99,6 +102,7 @@ class AuditFamily:
             targets=self.targets,
             above="the reference",
             bounded=self.nonnegative,
+            traits=known_traits(len(self.targets) - 1),
             claims=claims,
         )
         return self._bet_on(plain) if self.betting else plain
@@ -136,6 +140,7 @@ class AuditFamily:
             Saving("saving", "other", last),
             Advantage("advantage", "other", 1e-3),
             UserStatistic("the user's own", "own"),
+            *claims_by_trait(last, self.edge, QUANTILES[:3]),
         )
 
     def _claims_without_bound(self) -> tuple[AnyClaim, ...]:
@@ -150,6 +155,7 @@ class AuditFamily:
             Saving("saving", "other", last),
             Better("better", "other", self.constant),
             UserStatistic("the user's own", "own"),
+            *claims_by_trait(last, self.edge, QUANTILES[:3]),
         )
 
     def _within(self) -> Within:
@@ -195,7 +201,10 @@ def _family(
     references = np.zeros(len(thresholds)) if references is None else references
     starts = losses[0, :, 0]
     levels = np.stack([t.levels(references, starts, thresholds) for t in targets], axis=1)
+    needed = reach_of_paths(losses[0], levels)[:, len(targets) - 1]
+    traits = made_traits(needed, ITERATIONS[-1])
     table = Evidence(
+        traits=traits,
         losses=losses[:, :, list(ITERATIONS)],
         thresholds=thresholds,
         references=references,
@@ -217,6 +226,7 @@ def _family(
         targets=targets,
         constant=constant,
         nonnegative=nonnegative,
+        edge=float(np.median(traits[:, 0])),
     )
 
 

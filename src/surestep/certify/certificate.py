@@ -13,6 +13,9 @@ from surestep.storage.records import from_plain, json_schema, to_json
 SCHEMA = 3
 _SINCE_3 = ("posterior_sha256", "subject", "opened", "standing")
 
+SHIFT = "if the world moves"
+"""The name under which details hold what a statement says of other distributions."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
@@ -91,11 +94,13 @@ class Certificate:
     def __str__(self) -> str:
         sure = [s for s in self.statements if s.rigorous]
         rest = [s for s in self.statements if not s.rigorous]
+        moved = [s for s in sure if SHIFT in s.details][:1]
         lines = [
             f"Certificate for the rule learned on {self.problem}, from {self.sizes.get('train')} "
             f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
             "once:",
             *(f"- {statement.plain}" for statement in sure),
+            *(f"- Of '{s.name}': {s.details[SHIFT]['sentence']}" for s in moved),
             "",
             "Assumptions:",
             *(f"- {text}" for text in self.assumptions),

@@ -39,6 +39,11 @@ class Evidence:
         metadata=axes("sample", "instance", "statistic")
     )
 
+    traits: Float[np.ndarray, "instance trait"] = dataclasses.field(
+        metadata=axes("instance", "trait")
+    )
+    """What is known of every instance before it is solved; see `traits`."""
+
     @property
     def final(self) -> Float[np.ndarray, "sample instance"]:
         """The losses at the horizon."""
@@ -70,7 +75,7 @@ class Evidence:
         return Evidence(**single, **tables)
 
 
-_SINGLE = ("thresholds", "references", "starts")
+_SINGLE = ("thresholds", "references", "starts", "traits")
 _SAMPLED = ("losses", "reach", "statistics")
 _OPPONENTS = ("opponent_losses", "opponent_reach")
 

@@ -16,6 +16,7 @@ from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.targets import FIRST, Target
+from surestep.certify.traits import AnyTrait, traits_on
 from surestep.problem import DataSet, TrainSet
 from surestep.rollout.observe import REACHED, Observed
 from surestep.rollout.tiles import Alone, Crew, Work, observe_all
@@ -78,6 +79,7 @@ def certify(
         checkpoint,
         report,
         crew,
+        traits=plan.traits,
     )
     return find_posterior(plan, prior, evidence)
 
@@ -95,6 +97,7 @@ def observed_on(
     report: Reporter | None = None,
     crew: Crew | None = None,
     length: int = 0,
+    traits: tuple[AnyTrait, ...] = (),
 ) -> Evidence:
     """What samples and opponents do on a data set."""
     checkpoint, report, crew = checkpoint or NoCheckpoint(), report or Silence(), crew or Alone()
@@ -112,6 +115,7 @@ def observed_on(
     ]
     shape = (len(theirs), data.size)
     return Evidence(
+        traits=traits_on(traits, task.problem, data, starts, thresholds),
         losses=ours.losses,
         thresholds=thresholds,
         references=references,

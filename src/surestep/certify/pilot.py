@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from surestep.certify.evidence import Evidence, reached_in
 from surestep.certify.gather import observed_on
 from surestep.certify.targets import FIRST, Target
+from surestep.certify.traits import features_of, labels_of
 from surestep.problem import PriorSet
 from surestep.rollout.tiles import Cuts
 from surestep.rules.base import Rule
+from surestep.storage.run_folder import axes
 from surestep.train import Task
 
 
@@ -28,6 +30,16 @@ class Pilot:
     """Of this one sample."""
     opponents: tuple[str, ...]
     """Whose losses are in it."""
+    features: Float[np.ndarray, "instance feature"] = dataclasses.field(
+        default_factory=lambda: np.zeros((0, 0)), metadata=axes("pilot instance", "feature")
+    )
+    """Numbers that may tell how hard an instance is, if they are known."""
+    labels: Int[np.ndarray, " instance"] = dataclasses.field(
+        default_factory=lambda: np.zeros(0, np.int64), metadata=axes("labelled instance")
+    )
+    """The kind of every instance, if the problem tells kinds apart."""
+    names: tuple[str, ...] = ()
+    """What these are called."""
 
     @property
     def size(self) -> int:
@@ -88,4 +100,9 @@ def pilot_on(
         references,
         length=Cuts.of(train_size, task.block).length,
     )
-    return Pilot(seen.of(slice(0, 1)), tuple(opponents))
+    features = features_of(data, seen.starts, seen.thresholds)
+    strata = task.problem.strata
+    if strata is None:
+        return Pilot(seen.of(slice(0, 1)), tuple(opponents), features)
+    labels = labels_of(task.problem, data)
+    return Pilot(seen.of(slice(0, 1)), tuple(opponents), features, labels, strata.names)

@@ -18,6 +18,7 @@ from surestep.certify.claims import (
     LossLevels,
     UserStatistic,
 )
+from surestep.certify.foresight import foresee
 from surestep.certify.forms import forecast_basis, tightest
 from surestep.certify.pilot import Pilot, pilot_on
 from surestep.certify.plan import Plan
@@ -86,8 +87,11 @@ def plan_certificate(
         strongest = pilot.strongest_first(within.headline, kept[-1])[:1]
         bare = dataclasses.replace(bare, opponents=strongest)
     pilot = pilot.against(bare.opponents)
+    foreseen = foresee(settings, bare, pilot, within.headline, weight)
+    bare, pilot = dataclasses.replace(bare, traits=foreseen.traits), foreseen.pilot
     claims: list[AnyClaim] = [within] if known else []
     claims += other_claims(settings, bare, pilot, within.headline, goal_second_moment)
+    claims += foreseen.claims
     claims += [UserStatistic(name, name) for name in statistics]
     names = [claim.name for claim in claims]
     twice = sorted({name for name in names if names.count(name) > 1})

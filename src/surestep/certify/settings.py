@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from surestep.base.errors import ConfigurationError, unknown
 from surestep.certify.claims import KINDS
 from surestep.certify.claims.base import BoundedForm
+from surestep.problem import MOST_STRATA
 
 BEST = "best"
 """The form that the prior set's forecast finds tightest."""
@@ -48,15 +49,23 @@ class CertifySettings:
     """Which kinds of claims are given which part of epsilon, for example `goal 2 within 4`; what is
     not named has its usual weight."""
 
+    strata: int = 3
+    """Into how many kinds instances are divided by how hard they are predicted to be, where that
+    tells something; with 1 they are not. A problem's own division takes the place of it."""
+    predictions: bool = True
+    """Whether outcomes are predicted from instances, where that tells something."""
+
     def validate(self) -> None:
         """Refuse sizes that cannot work."""
         if not 0 < self.epsilon < 1:
             raise ConfigurationError(
                 f"certify.epsilon must lie strictly between 0 and 1, not {self.epsilon}"
             )
-        for name in ("lambdas", "iterations", "levels", "level_iterations", "pilot"):
+        for name in ("lambdas", "iterations", "levels", "level_iterations", "pilot", "strata"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"certify.{name} must be at least 1")
+        if self.strata > MOST_STRATA:
+            raise ConfigurationError(f"certify.strata must be at most {MOST_STRATA}")
         if not self.lambda_ratio > 1:
             raise ConfigurationError("certify.lambda_ratio must be above 1")
         if not 0 <= self.stake < 1:

@@ -37,6 +37,7 @@ def usual_plan(settings: CertifySettings, samples: int) -> Plan:
         if opponents
         else np.empty((0, _INSTANCES, 3 * len(targets))),
         statistics=np.empty((1, _INSTANCES, 0)),
+        traits=np.empty((_INSTANCES, 0)),
     )
     prior = Sampled.given(
         np.arange(float(samples))[:, None],

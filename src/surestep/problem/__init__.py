@@ -55,9 +55,11 @@ from surestep.problem.sets import (
     ValidationSet,
     fingerprint,
 )
+from surestep.problem.strata import MOST_STRATA, Strata
 from surestep.problem.structure import Convolution, Structure, find_structure
 
 __all__ = [
+    "MOST_STRATA",
     "ROLES",
     "AffineFront",
     "Box",
@@ -90,6 +92,7 @@ __all__ = [
     "Split",
     "SplitSizes",
     "StockedProblem",
+    "Strata",
     "StreamedTrainSet",
     "Structure",
     "TestSet",

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, PyTree, Scalar
 
 from surestep.base.errors import ConfigurationError
+from surestep.problem.strata import Strata
 
 Theta = PyTree[Any]
 """What makes one instance of a family: any pytree of arrays."""
@@ -59,6 +60,11 @@ class Problem(eqx.Module):
 
     of: ClassVar[Callable[..., "Problem"]]
     """The same as `surestep.make_problem`, which see; set there."""
+
+    @property
+    def strata(self) -> Strata | None:
+        """Kinds of instances that get statements of their own, if there are some."""
+        return None
 
     @abc.abstractmethod
     def sample(self, key: Array) -> Theta:

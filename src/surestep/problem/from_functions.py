@@ -21,6 +21,7 @@ from surestep.problem.given import (
 from surestep.problem.kinds import CompositeProblem
 from surestep.problem.penalties import Penalty
 from surestep.problem.recorded import Recorded, look_at
+from surestep.problem.strata import Strata
 
 Start = Point | Callable[[Theta], Point]
 Lower = float | Callable[[Theta], Any] | None
@@ -35,6 +36,12 @@ class FunctionProblem(Problem):
     lower: Lower
     kind: Literal["float32", "float64"]
     title: str
+    divided: Strata | None
+
+    @property
+    def strata(self) -> Strata | None:
+        """The kinds that the user tells apart."""
+        return self.divided
 
     @property
     def precision(self) -> Literal["float32", "float64"]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -158,6 +165,7 @@ def make_problem(
     name: str | None = None,
     groups: Any = None,
     ordered: bool = True,
+    strata: Strata | None = None,
 ) -> Problem:
     """Make a problem from plain functions and data.
 
@@ -179,6 +187,7 @@ def make_problem(
       belong together, as those of a patient, a day or an episode do. They are one draw, too.
     - `ordered`: whether the order of `thetas` is that of time. It is tested then, and instances
       that drift get no certificate. `False` if their order means nothing, because they are sorted.
+    - `strata`: kinds of instances (`surestep.Strata`) of which each gets statements of its own.
 
     **Returns:** a `Problem`, for `surestep.fit`.
 
@@ -213,6 +222,10 @@ def make_problem(
             f"a subclass of Penalty, not {type(penalty).__name__}; other non-smooth parts need a "
             "subclass of CompositeProblem"
         )
+    if strata is not None and not isinstance(strata, Strata):
+        raise ProblemError(
+            f"strata must be surestep.Strata(names, of), not {type(strata).__name__}"
+        )
     if callable(x0):
         require_callable("x0", x0, ("theta",))
     else:
@@ -223,7 +236,7 @@ def make_problem(
         if groups is not None:
             raise ProblemError("groups are those of recorded instances (thetas), not of sample")
         require_callable("sample", sample, ("key",))
-        basic = (*common, sample, lower, precision, title)
+        basic = (*common, sample, lower, precision, title, strata)
         if penalty is None:
             return FunctionProblem(*basic)
         return CompositeFunctionProblem(*basic, penalty)
@@ -231,7 +244,7 @@ def make_problem(
     require_shares(shares)
     together, found = look_at(stacked, groups, ordered)
     data = (stacked, shares, jnp.asarray(together, jnp.int32), found)
-    basic = (*common, no_sampler, lower, precision, title)
+    basic = (*common, no_sampler, lower, precision, title, strata)
     if penalty is None:
         return StockedFunctionProblem(*basic, *data)
     return StockedCompositeFunctionProblem(*basic, *data, penalty)  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -21,9 +21,11 @@ from surestep.problem import Goal, working_precision
 from surestep.report import page_tables as tables
 from surestep.report.counted import STATEMENT, counted_from, statement_of
 from surestep.report.figures import Figure, Panel
+from surestep.report.moved import moved_table, moved_words
 from surestep.report.page_tables import Table, duration
 from surestep.report.race_table import race_table, speed
 from surestep.report.reading import Key, describe, legend, numbers
+from surestep.report.strata import predictions_table, strata_table
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.report.until import until_statement, until_table
 from surestep.rules.base import Rule, hyper_of
@@ -110,6 +112,10 @@ def render_page(
         confidence=percent(1 - certificate.epsilon),
         main=until_statement(learned) or statement_of(learned, "missing the goal"),
         until=until_table(learned),
+        strata=strata_table(certificate),
+        predictions=predictions_table(certificate),
+        moved=moved_table(certificate),
+        moved_words=moved_words(certificate),
         goal=goal_in_words(learned.task.goal),
         family=_family(learned),
         tiles=_tiles(learned, loss_comparisons[0], bool(status.get("race"))),

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
-from surestep.problem import Point
+from surestep.problem import Point, instance
 from surestep.rollout.loop import Status
 from surestep.solver.monitor import Monitor
 
@@ -109,3 +110,26 @@ class Solution:
         lines += [self.messages[i] for i in self.failed[:5]]
         lines.append(str(self.covered))
         return "\n".join(lines + ([self.monitor_note] if self.monitor_note else []))
+
+
+def stacked(tree: Any) -> Any:
+    """A single instance, or a single point, as a stacked set of one."""
+    if isinstance(tree, np.ndarray):  # the shorter way
+        return tree[None]
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)
+
+
+def only(found: Solution) -> Solution:
+    """The solution of the only instance of a set, as single numbers."""
+    return Solution(
+        x=instance(found.x, 0),
+        loss=found.loss[0],
+        iterations=found.iterations[0],
+        gradients=found.gradients[0],
+        status=found.status[0],
+        covered=found.covered,
+        sample=None if found.sample is None else found.sample[0],
+        monitor=found.monitor,
+        monitor_note=found.monitor_note,
+        starts=lambda: found.start_loss[0],
+    )

@@ -4,9 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -37,8 +35,9 @@ from surestep.solver.file import Stored, write_solver
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Draws, Policy, checked_policy, drawn
 from surestep.solver.posterior import Posterior
+from surestep.solver.prediction import predict
 from surestep.solver.signature import PROBES
-from surestep.solver.solution import Coverage, Solution
+from surestep.solver.solution import Coverage, Solution, only, stacked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,28 +232,17 @@ class Solver:
             return callback(iteration, losses[0], instance(points, 0))
 
         found = self.solve(
-            _stacked(theta),
+            stacked(theta),
             iterations=iterations,
             tolerance=tolerance,
-            x0=None if x0 is None else _stacked(x0),
+            x0=None if x0 is None else stacked(x0),
             callback=None if callback is None else alone,
             every=every,
             policy=policy,
             key=key,
             monitor=monitor,
         )
-        return Solution(
-            x=instance(found.x, 0),
-            loss=found.loss[0],
-            iterations=found.iterations[0],
-            gradients=found.gradients[0],
-            status=found.status[0],
-            covered=found.covered,
-            sample=None if found.sample is None else found.sample[0],
-            monitor=found.monitor,
-            monitor_note=found.monitor_note,
-            starts=lambda: found.start_loss[0],
-        )
+        return only(found)
 
     def function(self, iterations: int | None = None) -> Callable[[Theta], Point]:
         """The deployed rule as a JAX function from one instance to its solution.
@@ -307,6 +295,8 @@ class Solver:
         ```
         """
         return self._looks.monitor(self._guarantee.failure(policy), delta)
+
+    predict = predict
 
     def save(self, path: Path | str) -> None:
         """Write the solver into a file, all but its problem; `surestep.load` reads it.
@@ -391,9 +381,3 @@ class Solver:
     @functools.cached_property
     def _guarantee(self) -> Guarantee:
         return Guarantee(self.certificate, self.rule, self.posterior)
-
-
-def _stacked(tree: Any) -> Any:
-    if isinstance(tree, np.ndarray):  # the shorter way
-        return tree[None]
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)

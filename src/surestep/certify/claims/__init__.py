@@ -4,8 +4,10 @@ from typing import get_args
 
 from surestep.certify.claims.against import Advantage, Better, Saving, Sooner
 from surestep.certify.claims.base import EARLIER, Asserted, Basis, Claim, MeanClaim, Terms, Truth
+from surestep.certify.claims.foretold import Foretold
 from surestep.certify.claims.levels import LossLevels
 from surestep.certify.claims.loss import ClippedLoss, GoalMissed, ShareOfGoal, UserStatistic
+from surestep.certify.claims.strata import InStratum
 from surestep.certify.claims.sublevel import LossWhereReached
 from surestep.certify.claims.within import Within
 
@@ -19,7 +21,9 @@ __all__ = [
     "Better",
     "Claim",
     "ClippedLoss",
+    "Foretold",
     "GoalMissed",
+    "InStratum",
     "LossLevels",
     "LossWhereReached",
     "MeanClaim",
@@ -43,6 +47,8 @@ AnyClaim = (
     | Saving
     | Better
     | Advantage
+    | InStratum
+    | Foretold
     | UserStatistic
 )
 """Every kind that a plan can hold; in files it is known by its `kind`."""

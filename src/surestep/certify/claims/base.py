@@ -24,8 +24,10 @@ from surestep.bounds.uniform import (
     sample_uppers,
 )
 from surestep.certify.certificate import Statement, percent
+from surestep.certify.claims.shift import falsely_moved, with_shift
 from surestep.certify.evidence import Evidence
 from surestep.certify.targets import Target
+from surestep.certify.traits import AnyTrait
 
 EARLIER = "earlier certificates"
 """The ledger's name for what was spent on the same train instances before."""
@@ -65,6 +67,8 @@ class Terms:
     """What the losses are called that closeness is counted from; nothing where that is 0."""
     bounded: bool
     """Whether losses are never negative."""
+    traits: tuple[AnyTrait, ...] = dataclasses.field(default=(), kw_only=True)
+    """What is known of instances before they are solved."""
 
     @functools.cached_property
     def ledger(self) -> Ledger:
@@ -274,6 +278,19 @@ class BinaryClaim(MeanClaim):
     def bound(self) -> Bound:
         """The exact one."""
         return "binomial"
+
+    def statement(self, basis: Basis) -> Statement:
+        """The bound on the probability, and what it says of other laws."""
+        stated = super().statement(basis)
+        return with_shift(stated, stated.value)
+
+    def judge(self, asserted: Asserted, exact: np.ndarray, truth: Truth) -> tuple[bool, float]:
+        """Compare with the exact probability, and with those under other laws."""
+        wrong, loose = super().judge(asserted, exact, truth)
+        chosen = asserted.deployed_sample
+        alone = truth.table.of(slice(chosen, chosen + 1))
+        failed = self.values(truth.terms, alone)[0, 0]
+        return wrong or falsely_moved(asserted.statement, failed, truth.chances), loose
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from surestep.bounds.family import normalised
 from surestep.bounds.uniform import quantile_uppers
 from surestep.certify.certificate import Statement, percent, rounded_up
 from surestep.certify.claims.base import SLACK, Asserted, Basis, BinaryClaim, Terms, Truth, numbers
+from surestep.certify.claims.shift import falsely_moved, with_shift
 from surestep.certify.evidence import Evidence
 
 HEADLINE = 0.8
@@ -99,7 +100,7 @@ class LossLevels(BinaryClaim):
         certified_posterior = np.minimum(drawn, self._read_off(posterior))
         headline = self.quantiles.index(HEADLINE)
         final = float(certified[headline, -1])
-        return self._stated(
+        stated = self._stated(
             basis,
             final,
             float(certified_posterior[headline, -1]),
@@ -112,6 +113,8 @@ class LossLevels(BinaryClaim):
             quantiles=self._by_share(certified),
             quantiles_posterior=self._by_share(certified_posterior),
         )
+        # Those who are above are the rest of the share.
+        return with_shift(stated, 1 - HEADLINE if np.isfinite(final) else 1.0)
 
     def says_something(self, statement: Statement) -> bool:
         """Whether a loss is certified for any share."""
@@ -163,6 +166,9 @@ class LossLevels(BinaryClaim):
         above, drawn = (np.array(details[n]).ravel() for n in ("above", "above_posterior"))
         wrong = np.any(point > above + SLACK) or np.any(average > drawn + SLACK)
         wrong |= self._false_quantile(asserted, truth)
+        ends = self._measured(truth.terms, truth.table, self.iterations[-1])
+        beyond = (ends[asserted.deployed_sample] > asserted.statement.value).astype(float)
+        wrong |= falsely_moved(asserted.statement, beyond, truth.chances)
         return bool(wrong), float(np.mean(above - point)) if self.tolerances else np.nan
 
     def _false_quantile(self, asserted: Asserted, truth: Truth) -> bool:

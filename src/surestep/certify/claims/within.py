@@ -10,6 +10,7 @@ from surestep.bounds.family import normalised
 from surestep.bounds.uniform import quantile_uppers
 from surestep.certify.certificate import Statement, percent
 from surestep.certify.claims.base import SLACK, Asserted, Basis, Claim, Terms, Truth
+from surestep.certify.claims.shift import falsely_moved, with_shift
 from surestep.certify.evidence import reached_in
 from surestep.certify.targets import GRADIENTS, ITERATIONS, Target
 
@@ -55,7 +56,9 @@ class Within(Claim):
             main[name] = point[self.share][at], drawn[self.share][at]
         value, posterior = main["iterations"]
         sentence = self.sentence(value, main["gradients"][0], terms)
-        return self._stated(basis, value, posterior, sentence, **details)
+        stated = self._stated(basis, value, posterior, sentence, **details)
+        # Those who are late are the rest of the share.
+        return with_shift(stated, 1 - self.share if np.isfinite(value) else 1.0)
 
     def sentence(self, iterations: float, gradients: float, terms: Terms) -> str:
         """The headline."""
@@ -110,6 +113,8 @@ class Within(Claim):
             for key, weights in ((name, alone), (f"{name}_posterior", asserted.posterior)):
                 wrong |= self._false(asserted.statement.details[key], unit, weights, truth)
         there = reached_in(truth.table.reach, ITERATIONS, self.headline)[asserted.deployed_sample]
+        late = (there > asserted.statement.value).astype(float)
+        wrong |= falsely_moved(asserted.statement, late, truth.chances)
         order = np.argsort(there)
         needed = there[order][np.searchsorted(np.cumsum(truth.chances[order]), self.share - SLACK)]
         return wrong, float(asserted.statement.value - needed)

@@ -115,6 +115,6 @@ def planned_again(
 
 def _agrees(stored: Plan, again: Plan, rounding: float) -> bool:
     """Only the numbers of claims come from instances; all else follows from what is stored."""
-    bare = [to_plain(dataclasses.replace(plan, claims=())) for plan in (stored, again)]
-    claims = [to_plain(plan.claims) for plan in (stored, again)]
+    bare = [to_plain(dataclasses.replace(plan, claims=(), traits=())) for plan in (stored, again)]
+    claims = [to_plain((plan.claims, plan.traits)) for plan in (stored, again)]
     return agree(bare[0], bare[1], 1e-12) and agree(claims[0], claims[1], rounding)

@@ -14,6 +14,7 @@ from surestep.certify import (
     issue,
     posterior_hash,
     references_for,
+    traits_on,
 )
 from surestep.problem import SealedSplit, StockedProblem, working_precision
 from surestep.rollout.observe import REACHED
@@ -105,6 +106,7 @@ def checks_of(run: Finished, rerun: int = 0, seed: int | None = None) -> list[Ch
         *_statements(run.issued, rebuilt, run.elsewhere),
         _thresholds(run),
         _references(run),
+        _traits(run),
         *verify_rollouts(dataclasses.replace(run, found=again), rerun, seed),
     ]
 
@@ -131,6 +133,7 @@ def _shapes(run: Finished) -> Check:
         "opponent_losses": (opponents, size),
         "opponent_reach": (opponents, size, entries),
         "statistics": (samples, size, len(plan.statistics)),
+        "traits": (size, len(plan.traits)),
     }
     wrong = [name for name, shape in wanted.items() if getattr(evidence, name).shape != shape]
     if not wrong:
@@ -242,3 +245,11 @@ def _references(run: Finished) -> Check:
     if run.elsewhere:
         good = np.allclose(again, stored, rtol=PRECISION[run.experiment.problem.precision])
     return check("the minimum of every train instance", good, "differs")
+
+
+def _traits(run: Finished) -> Check:
+    """What is known of every train instance before it is solved."""
+    problem, train, evidence = run.experiment.problem, run.train, run.found.evidence
+    again = traits_on(run.plan.traits, problem, train, evidence.starts, evidence.thresholds)
+    good = np.allclose(again, evidence.traits, run.rounding, 0)
+    return check("the kind of every train instance", good, "differs")
