@@ -1,13 +1,15 @@
 """`surestep certify`: a later certificate for a trained rule, or one for a classical rule."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from surestep.base.errors import ConfigurationError
-from surestep.cli.arguments import parse, unset
+from surestep.auto.configure import seconds
+from surestep.base.errors import ConfigurationError, VerificationError
+from surestep.cli.arguments import parse, require_seed, unset
 from surestep.cli.joining import TOGETHER, alone_or_together
 from surestep.cli.reporting import reporter
 from surestep.cli.stored_run import OwnFile, open_run
@@ -15,8 +17,10 @@ from surestep.cli.workers import subject_of
 from surestep.paper import registry
 from surestep.problem import PriorSet, TrainSet, fresh_instances
 from surestep.rollout.batched import BLOCK
+from surestep.run.charges import MOST_CHARGED
 from surestep.run.distributed import Leader
 from surestep.run.fresh import certify_again, certify_rule
+from surestep.run.until import certify_until
 from surestep.train import Task
 
 
@@ -38,10 +42,16 @@ class Arguments(OwnFile):
     """Iterations (the preset's)."""
     size: Annotated[int, unset("N")] = 0
     """Instances to draw (the preset's)."""
+    until: Annotated[str | None, unset("CLAIM")] = None
+    """Draw fresh instances until this is proved: 'within 1e-4 in 50 iterations: 0.999'."""
+    budget: Annotated[str | None, unset("2m")] = None
+    """Time after which it may be left undecided."""
+    most: Annotated[int, unset("N")] = MOST_CHARGED
+    """Instances after which it may be."""
     epsilon: float = 0.05
     """What it may cost."""
     seed: int = 0
-    """Seed of a classical rule's data."""
+    """Seed of a classical rule's data, or of the instances of --until."""
 
 
 def main(words: list[str]) -> int:
@@ -58,11 +68,18 @@ def carry_out(words: list[str], leader: Leader | None) -> int:
         if leader is not None or given.deployed:
             raise ConfigurationError("a classical rule is certified by one process, and alone")
         certify_classical(given, given.rule)
+    elif given.until is not None:
+        if leader is not None or given.instances is not None or given.size:
+            raise ConfigurationError(
+                "--until draws its own instances, as many as it takes, in one process: leave out "
+                "--instances and --size (--most N is a limit)"
+            )
+        certify_until_decided(given, given.until)
     elif given.instances is not None:
         certify_fresh(given, given.instances, leader)
     else:
         raise ConfigurationError(
-            "say what to certify: a run's folder on --instances, or a problem's --rule"
+            "say what to certify: a run's folder on --instances or --until, or a problem's --rule"
         )
     return 0
 
@@ -81,6 +98,27 @@ def certify_fresh(given: Arguments, instances: str, leader: Leader | None) -> No
         )
     print(document)
     print(f"\ncertificate: {place / 'certificate.json'}")
+
+
+def certify_until_decided(given: Arguments, claim: str) -> None:
+    """Certify a trained rule on as many fresh instances as a claim takes."""
+    require_seed(given.seed)
+    budget = math.inf if given.budget is None else seconds(given.budget)
+    run, config, experiment = open_run(Path(given.subject), given.problem)
+    with run.locked():
+        document, place = certify_until(
+            run, config, experiment, claim, given.epsilon, budget, given.most, given.seed,
+            reporter(),
+        )  # fmt: skip
+    print(document)
+    print(f"\ncertificate: {place / 'certificate.json'}")
+    verdict = document.statements[0].details["verdict"]
+    if verdict == "undecided":
+        raise VerificationError(
+            "the claim is undecided; the same command goes on, with another --budget or --most"
+        )
+    if verdict == "refuted":
+        raise VerificationError("the claim is refuted")
 
 
 def certify_classical(given: Arguments, rule: str) -> None:

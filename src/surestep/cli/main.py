@@ -61,6 +61,9 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
   surestep certify DIR --instances SEED|FILE.npz|DIR [--size N] [--epsilon E] [--deployed]
       [--problem FILE]
       certify a trained rule again on fresh instances: all samples, or the deployed one alone
+  surestep certify DIR --until "within 1e-4 in 50 iterations: 0.999" [--budget 2m] [--most N]
+      [--epsilon E] [--seed N] [--problem FILE]
+      draw fresh instances until this is proved or refuted; it may stop at any time
   surestep certify PROBLEM --rule NAME [--preset P] [--horizon N] [--size N] [--epsilon E]
       certify a classical rule
   surestep plan --failure F --confidence C --samples K [--observed R] [--curve DIR]

@@ -15,7 +15,9 @@ from surestep.run.charges import OWN, Charge, read_charges, recorded_hashes, req
 from surestep.run.config import RunConfig
 from surestep.run.fresh import deployed_sample
 from surestep.run.instance_store import stored_instances
+from surestep.run.until import read_until_plan
 from surestep.run.verify.run import Check, Finished, checks_of, made_elsewhere, read_plan
+from surestep.run.verify.until import verify_until
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment, Sampled
 
@@ -80,6 +82,9 @@ def _one(
         return [Check("its name", False, "is no number")]
     if not (place / "certificate.json").exists():
         return [Check("it was begun and is not finished", True, "it states nothing yet")]
+    until = read_until_plan(place)
+    if until is not None:
+        return verify_until(folder, config, experiment, charge, until, rerun, seed)
     plan, prior = read_plan(place / "plan.json"), folder.load("sample", Sampled)
     train = stored_instances(experiment.problem, place, len(charge.instances))
     if train is None:
