@@ -81,10 +81,16 @@ class Certificate:
     def __str__(self) -> str:
         sure = [s for s in self.statements if s.rigorous]
         rest = [s for s in self.statements if not s.rigorous]
+        size = self.sizes.get("train")
+        # Of a solver that was not learned here only outcomes are known.
+        about = (
+            f"the rule learned on {self.problem}, from {size} train instances"
+            if self.solver_sha256
+            else f"{self.problem}, from {size} instances"
+        )
         lines = [
-            f"Certificate for the rule learned on {self.problem}, from {self.sizes.get('train')} "
-            f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
-            "once:",
+            f"Certificate for {about}. With confidence {percent(1 - self.epsilon)} all of these "
+            "hold at once:",
             *(f"- {statement.plain}" for statement in sure),
             "",
             "Assumptions:",

@@ -3,6 +3,7 @@
 from typing import get_args
 
 from surestep.certify.claims.against import Advantage, Better, Saving, Sooner
+from surestep.certify.claims.at import MissedAt
 from surestep.certify.claims.base import EARLIER, Asserted, Basis, Claim, MeanClaim, Terms, Truth
 from surestep.certify.claims.levels import LossLevels
 from surestep.certify.claims.loss import ClippedLoss, GoalMissed, ShareOfGoal, UserStatistic
@@ -23,6 +24,7 @@ __all__ = [
     "LossLevels",
     "LossWhereReached",
     "MeanClaim",
+    "MissedAt",
     "Saving",
     "ShareOfGoal",
     "Sooner",
@@ -39,6 +41,7 @@ AnyClaim = (
     | LossLevels
     | LossWhereReached
     | Within
+    | MissedAt
     | Sooner
     | Saving
     | Better
