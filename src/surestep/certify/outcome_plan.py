@@ -28,6 +28,7 @@ from surestep.certify.claims import (
     Within,
 )
 from surestep.certify.claims.base import common_assumptions
+from surestep.certify.evidence import Evidence
 from surestep.certify.outcomes import MINIMUM, Outcomes, negative
 from surestep.certify.pilot import Pilot
 from surestep.certify.plan import Plan
@@ -157,11 +158,7 @@ def outcome_certificate(
 ) -> Certificate:
     """The certificate of outcomes, which must be what the plan is for."""
     terms, settings = plan.terms, plan.settings
-    _require_planned(plan, outcomes)
-    seen = outcomes if outcomes.hits else outcomes.at(terms.iterations)
-    if not plan.minima:
-        seen = dataclasses.replace(seen, minima=None)
-    evidence = seen.evidence(terms.targets, terms.opponents)
+    evidence = evidence_for(plan, outcomes)
     statements = rigorous_statements(terms, evidence, np.zeros(1), 0)
     sizes = {"train": outcomes.size} | ({"pilot": plan.pilot_size} if plan.pilot_size else {})
     return Certificate(
@@ -178,6 +175,15 @@ def outcome_certificate(
         sizes=sizes,
         statements=[_reworded(statement, plan, outcomes) for statement in statements],
     )
+
+
+def evidence_for(plan: OutcomePlan, outcomes: Outcomes) -> Evidence:
+    """What the plan's claims are about, of outcomes that must be what it is for."""
+    _require_planned(plan, outcomes)
+    seen = outcomes if outcomes.hits else outcomes.at(plan.terms.iterations)
+    if not plan.minima:
+        seen = dataclasses.replace(seen, minima=None)
+    return seen.evidence(plan.terms.targets, plan.terms.opponents)
 
 
 def _targets(settings: OutcomeSettings, pilot: Outcomes) -> tuple[Target, ...]:

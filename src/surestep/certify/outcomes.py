@@ -71,14 +71,14 @@ class Outcomes:
             for name, table in {main: losses, **opponents}.items():
                 _require_above(name, table, minima)
         rows, found = _independent(given.get("groups"), losses)
-        kept = (None if one is None else one[rows] for one in (minima, thresholds))
         return cls(
-            losses[rows],
-            iterations,
-            *kept,
-            {name: table[rows] for name, table in opponents.items()},
-            main == "hits",
-            tuple(found),
+            losses=losses[rows],
+            iterations=iterations,
+            minima=None if minima is None else minima[rows],
+            thresholds=None if thresholds is None else thresholds[rows],
+            opponents={name: table[rows] for name, table in opponents.items()},
+            hits=main == "hits",
+            found=tuple(found),
         )
 
     @property

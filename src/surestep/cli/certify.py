@@ -11,6 +11,7 @@ from surestep.auto.configure import seconds
 from surestep.base.errors import ConfigurationError, VerificationError
 from surestep.cli.arguments import parse, require_seed, unset
 from surestep.cli.joining import TOGETHER, alone_or_together
+from surestep.cli.outcomes import FILES, certify_file, plan_ahead
 from surestep.cli.reporting import reporter
 from surestep.cli.stored_run import OwnFile, open_run
 from surestep.cli.workers import subject_of
@@ -26,10 +27,10 @@ from surestep.train import Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments(OwnFile):
-    """Certify a trained rule again on fresh instances, or one of a problem's classical rules."""
+    """Certify a trained rule again on fresh instances, a classical rule, or anyone's solver."""
 
-    subject: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DIR|PROBLEM")]
-    """A run's folder, or a problem."""
+    subject: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DIR|PROBLEM|OUTCOMES")]
+    """A run's folder, a problem, or a file of a solver's outcomes (.npz, .csv)."""
     instances: Annotated[str | None, unset("SEED|FILE.npz|DIR")] = None
     """A seed to draw fresh instances, or a file of them."""
     deployed: bool = False
@@ -41,7 +42,7 @@ class Arguments(OwnFile):
     horizon: Annotated[int, unset("N")] = 0
     """Iterations (the preset's)."""
     size: Annotated[int, unset("N")] = 0
-    """Instances to draw (the preset's)."""
+    """Instances to draw (the preset's), or that a plan for outcomes is made for."""
     until: Annotated[str | None, unset("CLAIM")] = None
     """Draw fresh instances until this is proved: 'within 1e-4 in 50 iterations: 0.999'."""
     budget: Annotated[str | None, unset("2m")] = None
@@ -52,6 +53,18 @@ class Arguments(OwnFile):
     """What it may cost."""
     seed: int = 0
     """Seed of a classical rule's data, or of the instances of --until."""
+    pilot: Annotated[Path | None, unset("FILE")] = None
+    """Outcomes on other instances, from which the plan for OUTCOMES is made."""
+    claims: Annotated[tuple[str, ...] | None, unset("CLAIM")] = None
+    """What is claimed of OUTCOMES, in place of a pilot."""
+    out: Annotated[Path | None, unset("DIR")] = None
+    """Folder for plan, outcomes, certificate and report; one with a plan needs no pilot."""
+    solver: Annotated[str, unset("NAME")] = "the solver"
+    """What the solver of OUTCOMES is called."""
+    accuracies: Annotated[tuple[float, ...] | None, unset("A")] = None
+    """How close to the minimum iterations are certified for."""
+    signed: bool = False
+    """Losses may be negative."""
 
 
 def main(words: list[str]) -> int:
@@ -64,7 +77,15 @@ def carry_out(words: list[str], leader: Leader | None) -> int:
     given = parse(Arguments, words, "surestep certify", f"{Arguments.__doc__} {TOGETHER}")
     if min(given.size, given.horizon, given.seed) < 0:
         raise ConfigurationError("--size, --horizon and --seed must not be negative")
-    if given.rule is not None:
+    about = (given.pilot, given.claims or (), given.solver, given.epsilon, given.accuracies or (),
+             given.signed)  # fmt: skip
+    if Path(given.subject).suffix in FILES:
+        _require_alone(given, leader)
+        certify_file(Path(given.subject), given.out, *about)
+    elif given.pilot is not None or given.claims:
+        _require_alone(given, leader)
+        plan_ahead(Path(given.subject), given.size, *about)
+    elif given.rule is not None:
         if leader is not None or given.deployed:
             raise ConfigurationError("a classical rule is certified by one process, and alone")
         certify_classical(given, given.rule)
@@ -79,9 +100,19 @@ def carry_out(words: list[str], leader: Leader | None) -> int:
         certify_fresh(given, given.instances, leader)
     else:
         raise ConfigurationError(
-            "say what to certify: a run's folder on --instances or --until, or a problem's --rule"
+            "say what to certify: a run's folder on --instances or --until, a problem's --rule, or "
+            "a file of outcomes (.npz, .csv)"
         )
     return 0
+
+
+def _require_alone(given: Arguments, leader: Leader | None) -> None:
+    others = (given.rule, given.until, given.instances, given.problem or None)
+    if leader is not None or given.deployed or any(one is not None for one in others):
+        raise ConfigurationError(
+            "outcomes are certified by one process, and without --rule, --until, --instances, "
+            "--deployed and --problem: nothing is rolled out"
+        )
 
 
 def certify_fresh(given: Arguments, instances: str, leader: Leader | None) -> None:

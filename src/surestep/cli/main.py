@@ -66,6 +66,11 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
       draw fresh instances until this is proved or refuted; it may stop at any time
   surestep certify PROBLEM --rule NAME [--preset P] [--horizon N] [--size N] [--epsilon E]
       certify a classical rule
+  surestep certify OUTCOMES.npz|.csv [--pilot FILE | --claims CLAIM ...] [--out DIR]
+      [--solver NAME] [--accuracies A ...] [--epsilon E] [--signed]
+      certify anyone's solver by its losses, gaps or hits on instances
+  surestep certify DIR --size N --pilot FILE | --claims CLAIM ...
+      make the plan for that before there are outcomes
   surestep plan --failure F --confidence C --samples K [--observed R] [--curve DIR]
       how many train instances a certificate needs
   surestep audit [--repeats N] [--size N] [--epsilon E]
