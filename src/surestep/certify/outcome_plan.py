@@ -110,7 +110,12 @@ def plan_from_pilot(
         None,
         nonnegative=bounded,
     )
-    claims = [claim for claim in plan.claims if _makes_sense(claim, pilot, bounded or known)]
+    forecast = rigorous_statements(plan, Pilot(evidence, names).forecast(size), np.zeros(1), 0)
+    claims = [
+        claim
+        for claim, statement in zip(plan.claims, forecast, strict=True)
+        if _makes_sense(claim, pilot, bounded or known) and claim.says_something(statement)
+    ]
     return OutcomePlan(
         settings, pilot_sha256, pilot.size, known, False, _with_claims(plan, claims, settings)
     )

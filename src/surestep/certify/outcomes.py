@@ -68,8 +68,9 @@ class Outcomes:
             losses, iterations = np.column_stack([starts, losses]), (0, *iterations)
             opponents = {n: np.column_stack([starts, o]) for n, o in opponents.items()}
         if minima is not None:
-            for name, table in {main: losses, **opponents}.items():
-                _require_above(name, table, minima)
+            _require_above(main, losses, minima)
+            for name, table in opponents.items():
+                _require_above(OPPONENT + name, table, minima)
         rows, found = _independent(given.get("groups"), losses)
         return cls(
             losses=losses[rows],
@@ -203,6 +204,10 @@ def _iterations(given: dict[str, np.ndarray], columns: int, main: str) -> tuple[
     if "iterations" not in given:
         if main == "hits":
             return (1,)
+        if columns == 1:
+            raise ConfigurationError(
+                f"{main} of a single column need iterations: after how many they were recorded"
+            )
         return tuple(range(columns))
     numbers = given["iterations"]
     if numbers.shape != (columns,):
