@@ -20,7 +20,8 @@ from surestep.certify.until import (
 )
 from surestep.problem.datasets import Split
 from surestep.run.charges import read_charges
-from surestep.run.until import Subject, certify_until, outcomes_of, read_until_plan
+from surestep.run.subject import Subject
+from surestep.run.until import certify_until, outcomes_of, read_until_plan
 from surestep.run.verify.fresh import verify_fresh
 from surestep.storage.checkpoint import Saving
 from surestep.storage.run_folder import RunFolder

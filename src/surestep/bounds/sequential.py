@@ -129,6 +129,14 @@ class Forecast:
     """After how many outcomes 10, 50 and 90 % of the courses are decided."""
 
 
+def require_probability(probability: float) -> None:
+    """Refuse what is sure, or no probability: it cannot be proved."""
+    if not 0 < probability < 1:
+        raise ConfigurationError(
+            f"a probability that is to be proved lies strictly between 0 and 1, not {probability}"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class SequentialTest:
     """A claim that successes have at least a probability; how it is doubted, and how defended."""
@@ -141,16 +149,17 @@ class SequentialTest:
     levels: tuple[float, float]
     """The probabilities of a wrong proof and of a wrong refutation, at any time."""
 
+    def __post_init__(self) -> None:
+        require_probability(self.probability)
+        if not all(0 < level < 1 for level in self.levels):
+            raise ConfigurationError(f"levels lie strictly between 0 and 1, not at {self.levels}")
+
     @classmethod
     def guided(
         cls, probability: float, successes: int, failures: int, levels: tuple[float, float]
     ) -> Self:
         """A test whose bets are guided by outcomes that do not belong to it."""
-        if not 0 < probability < 1:
-            raise ConfigurationError(
-                "a probability that is to be proved lies strictly between 0 and 1, not "
-                f"{probability}"
-            )
+        require_probability(probability)
         proving = Bets.guided(probability, successes, failures)
         refuting = Bets.guided(1 - probability, failures, successes)
         return cls(probability, proving, refuting, levels)

@@ -61,6 +61,11 @@ class UntilPlan:
     test: SequentialTest
     kind: Literal["until"] = "until"
 
+    def __post_init__(self) -> None:
+        # A plan is a file, which anyone may have written.
+        if min(self.batch, self.iterations) < 1 or min(self.expected) < 0:
+            raise ConfigurationError("a plan has at least one instance a batch and one iteration")
+
     @functools.cached_property
     def sha256(self) -> str:
         """The plan's hash."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from surestep.auto.outcomes import certify, plan_certificate
-from surestep.base.errors import ConfigurationError
+from surestep.base.errors import ConfigurationError, VerificationError
 from surestep.report.outcomes import write_outcomes_page
 from surestep.run.outcomes import OutcomeFolder
 from surestep.run.verify.outcomes import verify_outcomes
@@ -93,5 +93,8 @@ def report_outcomes(folder: Path) -> bool:
         return False
     if not outcomes.certificate_path.exists():
         raise ConfigurationError(f"{folder} holds a plan, and no certificate to report of yet")
+    failed = [check for check in verify_outcomes(outcomes) if not check.stands]
+    if failed:
+        raise VerificationError(f"what {folder} holds does not stand: {failed[0].name}")
     print(f"report: {write_outcomes_page(outcomes)}")
     return True

@@ -21,7 +21,8 @@ from surestep.rollout.rounding import (
 )
 from surestep.run.charges import Charge
 from surestep.run.config import RunConfig
-from surestep.run.until import Subject, asked_of, outcomes_of
+from surestep.run.subject import Subject, asked_of
+from surestep.run.until import outcomes_of
 from surestep.run.verify.run import Check, made_elsewhere
 from surestep.storage.records import to_json, to_plain
 from surestep.storage.run_folder import RunFolder
