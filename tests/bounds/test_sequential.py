@@ -112,7 +112,7 @@ def test_without_a_failure_little_more_is_needed_than_with_a_fixed_size(seen):
     fixed = int(np.ceil(np.log(LEVELS[0]) / np.log(0.999)))
     test = SequentialTest.guided(0.999, *seen, LEVELS)
     verdict, after = test.decide(np.ones(10_000, bool))
-    assert verdict == "proved"
+    assert (verdict, after) == ("proved", test.forecast(*seen).earliest)
     assert fixed <= after < 1.3 * fixed
 
 

@@ -56,6 +56,7 @@ def test_a_claim_that_holds_is_proved_after_about_as_many_instances_as_forecast(
     details = statement.details
     assert details["verdict"] == "proved"
     assert details["decided_after"] == details["expected"]["needed"][1]
+    assert details["decided_after"] == details["expected"]["earliest"]
     assert document.sizes["train"] == details["reached"] >= details["decided_after"]
     assert statement.name == PROVED
     assert statement.value >= 0.99

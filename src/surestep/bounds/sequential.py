@@ -127,6 +127,8 @@ class Forecast:
     refuted: float
     needed: tuple[float, float, float]
     """After how many outcomes 10, 50 and 90 % of the courses are decided."""
+    earliest: float
+    """After how many it is proved if there is no failure."""
 
 
 def require_probability(probability: float) -> None:
@@ -219,6 +221,7 @@ class SequentialTest:
             proved=float(proved[rows, at].mean()),
             refuted=float((refuted & ~proved)[rows, at].mean()),
             needed=(float(low), float(middle), float(high)),
+            earliest=float(proof[0]),
         )
 
     def _boundary(self, failures: np.ndarray, decided: _Decided, least: bool) -> np.ndarray:

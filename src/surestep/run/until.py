@@ -209,13 +209,14 @@ def _estimate(plan: UntilPlan, each: float) -> str:
     """What it is going to cost, before it begins; a rollout takes `each` seconds."""
     course = plan.forecast
     successes, failures = plan.expected
-    low, middle, high = (
+    low, middle, high, earliest = (
         f"{n:.0f} instances ({duration(n * each)})" if n < 1e9 else "more than a billion"
-        for n in course.needed
+        for n in (*course.needed, course.earliest)
     )
     spread = f", in 80 % of them after {low} to {high}" if low != high else ""
     return (
         f"'{plan.claim}': {failures} of {successes + failures} instances of a pilot miss it. "
         f"If others are like them, it is proved in {course.proved:.0%} and refuted in "
-        f"{course.refuted:.0%} of simulated courses, after {middle} in the median{spread}."
+        f"{course.refuted:.0%} of simulated courses, after {middle} in the median{spread}. Without "
+        f"a miss it is proved after {earliest}."
     )
