@@ -3,6 +3,10 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,6 +258,58 @@ def test_levels_are_computed_again(copied):
     _reissued(place, dataclasses.replace(seen, levels=2 * seen.levels))
     failed = [check for check in checks(copied, rerun=1) if not check.stands]
     assert [check.reason[:9] for check in failed] == ["64 differ"]
+
+
+def _made_elsewhere(folder):
+    """As if another version had made the certificate."""
+    place = RunFolder(folder.path / "certificates" / "1")
+    place.mark("made_with", environments=[{"surestep": "another"}])
+    return place.path
+
+
+def test_what_was_made_elsewhere_is_compared_to_rounding(copied):
+    place = _made_elsewhere(copied)
+    found = [check for check in checks(copied) if check.name.startswith("certificate 1:")]
+    assert all(check.stands for check in found)
+    assert "64 instances rolled out again" in found[-1].name
+    seen = outcomes_of(RunFolder(place))
+    _reissued(place, dataclasses.replace(seen, losses=seen.losses * (1 + 1e-12)))
+    assert all(check.stands for check in checks(copied)[-4:])
+    _reissued(place, dataclasses.replace(seen, losses=seen.losses / 2))
+    assert not checks(copied)[-1].stands
+
+
+SLOWLY = """
+import pathlib, sys, time
+from support.tiny import EXPERIMENT, SMALL
+from surestep.run.subject import Subject
+from surestep.run.until import certify_until
+from surestep.storage.checkpoint import Saving
+from surestep.storage.run_folder import RunFolder
+Saving.shortest_wait, Saving.largest_share, observe = 0.0, 1e9, Subject.observe
+def slowly(self, data, rule=None):
+    time.sleep(0.2)
+    return observe(self, data, rule)
+Subject.observe = slowly
+certify_until(RunFolder(pathlib.Path(sys.argv[1])), SMALL, EXPERIMENT, sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_was_killed_is_gone_on_with(tmp_path, proved):
+    folder = small_run(tmp_path / "run")
+    place = folder.path / "certificates" / "1"
+    command = [sys.executable, "-c", SLOWLY, str(folder.path), EASY]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[1]) as process:
+        while not (place / "until.safetensors").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    assert 0 < outcomes_of(RunFolder(place)).size < 384
+    certified(folder)
+    for name in ("plan.json", "until.safetensors", "certificate.json"):
+        whole = proved.path / "certificates" / "1" / name
+        assert (place / name).read_bytes() == whole.read_bytes()
 
 
 def test_the_best_bound_so_far_counts(proved):

@@ -176,18 +176,23 @@ class SequentialTest:
         wealth = log_wealth(self.refuting, 1 - self.probability, failures, successes)
         return np.asarray(wealth >= -np.log(self.levels[1]))
 
-    def decide(self, outcomes: Bool[np.ndarray, " outcome"]) -> tuple[Verdict, int]:
-        """The first decision in a course of outcomes, and after how many it was made."""
-        size, seen = len(outcomes), 0
-        for first in range(0, size, _AT_ONCE):
-            good = seen + np.cumsum(outcomes[first : first + _AT_ONCE])
-            number = np.arange(first + 1, first + 1 + len(good))
+    def decide(
+        self, outcomes: Bool[np.ndarray, " outcome"], successes: int = 0, failures: int = 0
+    ) -> tuple[Verdict, int]:
+        """The first decision in a course of outcomes, and after how many it was made.
+
+        So many `successes` and `failures` came before them.
+        """
+        good_before, before = successes, successes + failures
+        for first in range(0, len(outcomes), _AT_ONCE):
+            good = good_before + np.cumsum(outcomes[first : first + _AT_ONCE])
+            number = before + np.arange(first + 1, first + 1 + len(good))
             proved, refuted = self.proves(good, number - good), self.refutes(good, number - good)
             if np.any(proved | refuted):
                 at = int(np.argmax(proved | refuted))
-                return ("proved" if proved[at] else "refuted"), first + at + 1
-            seen = int(good[-1])
-        return "undecided", size
+                return ("proved" if proved[at] else "refuted"), before + first + at + 1
+            good_before = int(good[-1])
+        return "undecided", before + len(outcomes)
 
     def bounds(self, successes: Counts, failures: Counts) -> tuple[np.ndarray, np.ndarray]:
         """Between which numbers the probability lies, as far as these counts show.

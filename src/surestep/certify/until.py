@@ -165,25 +165,37 @@ class UntilOutcomes:
 class Standing:
     """How far a claim has come."""
 
-    verdict: Verdict
-    decided_after: int
+    verdict: Verdict = "undecided"
+    decided_after: int = 0
     """After how many instances it was decided; all of them, if it is not."""
-    low: float
-    high: float
-    """Between which numbers the probability lies."""
+    low: float = 0.0
+    high: float = 1.0
+    """Between which numbers the probability lies: the best bounds after any batch."""
+    successes: int = 0
+    size: int = 0
+    """How many instances were seen."""
+
+    def then(self, plan: UntilPlan, hits: Bool[np.ndarray, " instance"]) -> "Standing":
+        """After one more batch."""
+        test, failures = plan.test, self.size - self.successes
+        verdict, after = self.verdict, self.decided_after
+        if verdict == "undecided":
+            verdict, after = test.decide(hits, self.successes, failures)
+        size, successes = self.size + len(hits), self.successes + int(hits.sum())
+        low, high = (float(bound) for bound in test.bounds(successes, size - successes))
+        low, high = max(low, self.low), min(high, self.high)
+        # The same wealth decides; it may have been larger in between.
+        low = max(low, test.probability) if verdict == "proved" else low
+        high = min(high, test.probability) if verdict == "refuted" else high
+        return Standing(verdict, after, low, high, successes, size)
 
 
 def standing(plan: UntilPlan, outcomes: UntilOutcomes) -> Standing:
-    """What all outcomes together show. Bounds are looked at after every batch and the last one."""
-    verdict, after = plan.test.decide(outcomes.hits)
-    ends = np.unique([*range(plan.batch, outcomes.size + 1, plan.batch), outcomes.size])
-    good = np.concatenate([[0], np.cumsum(outcomes.hits)])[ends]
-    lows, highs = plan.test.bounds(good, ends - good)
-    low, high, claimed = float(lows.max()), float(highs.min()), plan.test.probability
-    # The same wealth decides; it may have been larger in between.
-    low = max(low, claimed) if verdict == "proved" else low
-    high = min(high, claimed) if verdict == "refuted" else high
-    return Standing(verdict, after, low, high)
+    """What all outcomes together show, batch after batch."""
+    now, hits = Standing(), outcomes.hits
+    for first in range(0, outcomes.size, plan.batch):
+        now = now.then(plan, hits[first : first + plan.batch])
+    return now
 
 
 def until_certificate(plan: UntilPlan, outcomes: UntilOutcomes) -> Certificate:

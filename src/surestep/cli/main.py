@@ -88,7 +88,8 @@ given the same command and one of
   --coordinator HOST:PORT --processes N --process I        elsewhere; process 0 writes the folder
 
 Exit codes: 0 done; 2 wrong input; 3 no rule met the success constraint (no certificate);
-4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, or an alarm;
+4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, a claim is not
+proved, or an alarm;
 6 another process of the run is lost; 130 interrupted, 143 by SIGTERM (after these three, the same
 command goes on).
 """

@@ -166,11 +166,13 @@ def _draw_until(
     saved = seen.size
     # Whole batches, of about as many instances as are expected.
     total = plan.batch * int(np.ceil(min(plan.forecast.needed[1], most) / plan.batch))
+    now = standing(plan, seen)
     with report.stage(STAGE, max(total, seen.size), "instances", seen.size) as bar:
         try:
             while seen.size < most and time.monotonic() - began < budget:
-                seen = seen.then(subject.observe(subject.fresh(plan, seen.size // plan.batch)))
-                now = standing(plan, seen.first(most))
+                new = subject.observe(subject.fresh(plan, seen.size // plan.batch))
+                now = now.then(plan, new.hits[: most - seen.size])
+                seen = seen.then(new)
                 bar.advance(plan.batch, _so_far(now))
                 if now.verdict != "undecided":
                     break
