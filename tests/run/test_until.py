@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -300,7 +301,8 @@ def test_a_process_that_was_killed_is_gone_on_with(tmp_path, proved):
     folder = small_run(tmp_path / "run")
     place = folder.path / "certificates" / "1"
     command = [sys.executable, "-c", SLOWLY, str(folder.path), EASY]
-    with subprocess.Popen(command, cwd=Path(__file__).parents[1]) as process:
+    paths = {"PYTHONPATH": os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)}
+    with subprocess.Popen(command, env=os.environ | paths) as process:
         while not (place / "until.safetensors").exists():
             assert process.poll() is None
             time.sleep(0.05)
