@@ -31,9 +31,9 @@ def certify(
 ) -> Certificate:
     """Certify a solver of any library, in any language, by what it did on instances.
 
-    The plan, which names all that is claimed, is made first: from the pilot or from the claims. In
-    a folder it is written down before outcomes are looked at; `plan_certificate` makes it before
-    they are there.
+    The plan, which names all that is claimed, is made first: from the pilot or from the claims. Of
+    the outcomes it knows only how many there are, and after which iterations. `plan_certificate`
+    makes it before they are there.
 
     **Arguments:**
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup
 
-from surestep.certify import Certificate, Statement, Target, percent, rounded_up
+from surestep.certify import Certificate, Statement, Target, percent, rounded_down, rounded_up
 from surestep.certify.evidence import Evidence, reached_in
 from surestep.certify.outcome_plan import OutcomePlan, evidence_for
 from surestep.certify.outcomes import Outcomes
@@ -167,7 +167,7 @@ def _ledger(certificate: Certificate) -> Table:
     rows = [
         [
             Cell(share.name),
-            Cell(rounded_up(values[share.name]) if math.isfinite(values[share.name]) else "none"),
+            Cell(_bound(share.name, values[share.name])),
             Cell(number(share.epsilon)),
             Cell(f"{100 * share.epsilon / certificate.epsilon:.1f}%"),
         ]
@@ -175,6 +175,14 @@ def _ledger(certificate: Certificate) -> Table:
     ]
     head = [[Heading(words) for words in ("Statement", "Value", "Epsilon", "Share")]]
     return Table("The ledger: what each share of epsilon pays for", head, rows)
+
+
+def _bound(name: str, value: float) -> str:
+    if not math.isfinite(value):
+        return "none"
+    # Advantages and savings are bounded from below, everything else from above.
+    lower = name.startswith(("advantage over ", "saving over "))
+    return (rounded_down if lower else rounded_up)(value).replace("-", "\u2212")
 
 
 def _made(plan: OutcomePlan) -> str:
