@@ -190,6 +190,14 @@ def test_hits_need_neither_pilot_nor_claims(tmp_path):
     assert "surestep monitor" in (tmp_path / "hits" / "report.html").read_text()
 
 
+def test_a_pilot_of_hits_may_look_like_the_outcomes():
+    solved = np.arange(6) >= 2
+    hits = {"hits": np.tile(solved, (300, 1))}
+    document = ss.certify(hits, pilot=hits | {"hits": hits["hits"][:50]})
+    assert not any("very losses" in text for text in document.assumptions)
+    assert document.statements[0].value == 2
+
+
 def test_as_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.savez("pilot.npz", **PILOT)

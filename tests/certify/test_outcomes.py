@@ -180,6 +180,28 @@ def test_hits_are_all_that_is_needed():
     assert str(document).startswith("Certificate for OSQP on outcomes, from 1000 instances.")
 
 
+def test_hits_over_the_iterations_say_after_how_many():
+    times = np.random.default_rng(11).geometric(0.3, 800)
+    hits = times[:, None] <= np.arange(1, 31)
+    arrays = {"hits": hits, "iterations": range(1, 31)}
+    plan = plan_from_pilot(OutcomeSettings(), Outcomes.of(arrays), "", 800)
+    statements = {s.name: s for s in certified(plan, arrays).statements}
+    assert set(statements) == {"iterations until", "missing the goal"}
+    until = statements["iterations until"]
+    assert until.value >= np.quantile(times, 0.95)
+    assert "95% of new instances are at the goal after" in until.sentence
+    at = named_hits(["goal in 5 iterations: 0.7"], arrays).statements[0]
+    assert at.value > np.mean(times > 5)
+    with pytest.raises(ConfigurationError, match="of hits only 'goal'"):
+        named_hits(["loss 1 in 5 iterations"], arrays)
+
+
+def named_hits(claims, arrays):
+    form = Outcomes.of(arrays)
+    settings = OutcomeSettings(claims=tuple(claims))
+    return certified(plan_of_claims(settings, form.size, form.iterations, form.hits), arrays)
+
+
 def test_losses_of_any_sign_need_a_word_for_it():
     losses = falling(np.random.default_rng(7), 300) - 50
     with pytest.raises(ConfigurationError, match="losses are negative"):
@@ -239,6 +261,7 @@ HOLE = np.where(np.arange(6)[:, None] == 3, np.nan, GOOD)
         ({"hits": [0, 1, 2]}, "1 .a success. or 0"),
         ({"hits": [0, np.nan]}, "not a number"),
         ({"hits": GOOD}, "one for each instance"),
+        ({"hits": [0, 1], "iterations": [5]}, "recorded once"),
         ({"hits": [0, 1], "minima": [0, 0]}, "of hits nothing else is known"),
     ],
 )  # fmt: skip
@@ -269,6 +292,12 @@ def test_a_table_of_losses_is_the_arrays_that_it_says(tmp_path):
     assert Outcomes.of(found).size == 1
 
 
+def test_a_table_of_hits_over_the_iterations_is_too(tmp_path):
+    found = read(tmp_path, "instance,iteration,hit\na,1,0\na,5,1\nb,1,0\nb,5,0\n")
+    assert found["hits"].tolist() == [[0, 1], [0, 0]]
+    assert Outcomes.of(found).iterations == (1, 5)
+
+
 def test_a_table_of_hits_is_too(tmp_path):
     found = read(tmp_path, "instance,hit,group\na,1,x\nb,0,y\nc,1,y\n")
     assert found["hits"].tolist() == [1, 0, 1]
@@ -289,7 +318,8 @@ def test_a_file_of_arrays_is_read_as_it_is(tmp_path):
         ("instance,iteration,loss,hit\na,0,1,1\n", "a .csv of outcomes"),
         ("instance,iteration,loss,loss\na,0,1,1\n", "a .csv of outcomes"),
         ("instance,iteration,loss,minimums\na,0,1,1\n", "no column called 'minimums'.*minimum"),
-        ("instance,hit,iteration\na,1,1\n", "a .csv of outcomes"),
+        ("instance,hit,iteration,minimum\na,1,1,0\n", "no column called 'minimum'"),
+        ("instance,iteration\na,1\n", "a .csv of outcomes"),
         ("instance,iteration,loss\na,0\n", "line 2: has 2 cells, not 3"),
         (LONG.replace("a,5,1", "a,5,one"), "line 3: loss 'one' is not a number"),
         (LONG.replace("a,5,1", "a,0,1"), "instance 'a' after iteration 0 twice"),

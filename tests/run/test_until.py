@@ -148,6 +148,8 @@ def test_a_limit_leaves_it_undecided_and_a_higher_one_goes_on(tmp_path, proved):
     again, place = certified(folder)
     assert again == Certificate.load(proved.path / "certificates" / "1" / "certificate.json")
     assert place.name == "1"
+    fewer, _ = certified(folder, most=10)
+    assert fewer == again  # nothing is forgotten
 
 
 def test_a_claim_that_does_not_hold_is_refuted(copied):

@@ -38,7 +38,7 @@ def certify(
     **Arguments:**
 
     - `outcomes`: a file (`.npz` or `.csv`), or arrays by name: `losses[instance, iteration]` (or
-      `gaps`, losses above the minimum; or `hits[instance]`, 1 for a success). Beside losses, if
+      `gaps`, losses above the minimum; or `hits`, 1 for a success). Beside losses, if
       they are known: `iterations` (after which they were recorded; 0, 1, 2, ... else), `minima`,
       `starts`, `thresholds` (the goal), `groups` (instances of a group count once) and losses
       `opponent_NAME` of others on the same instances. A single array is losses, or hits.

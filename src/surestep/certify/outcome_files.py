@@ -14,9 +14,10 @@ from surestep.storage.files import read_text
 from surestep.storage.npz import read_npz
 
 FORMS = (
-    "a .csv of outcomes has the columns instance, iteration and loss (or gap), or instance and hit"
+    "a .csv of outcomes has the columns instance, iteration and loss (or gap, or hit), or instance "
+    "and hit"
 )
-_LOSSES = {"loss": "losses", "gap": "gaps"}
+_LOSSES = {"loss": "losses", "gap": "gaps", "hit": "hits"}
 _OF_INSTANCES = {"minimum": "minima", "start": "starts", "threshold": "thresholds"}
 
 
@@ -70,16 +71,17 @@ class _Table:
         self.number = {name: i for i, name in enumerate(self.instances)}
 
     def _require_columns(self) -> None:
-        losses = [name for name in _LOSSES if name in self.columns]
-        long = len(losses) == 1 and "iteration" in self.columns and "hit" not in self.columns
-        short = not losses and "hit" in self.columns and "iteration" not in self.columns
+        values = [name for name in _LOSSES if name in self.columns]
+        long = len(values) == 1 and "iteration" in self.columns
+        short = values == ["hit"] and not long
         twice = [name for name in self.columns if self.columns.count(name) > 1]
         if "instance" not in self.columns or twice or not (long or short):
             raise self.wrong(f"has the columns {', '.join(self.columns) or 'none'}: {FORMS}")
-        possible = ("instance", "group", *(("hit",) if short else (losses[0], "iteration")))
-        possible += () if short else (*_OF_INSTANCES, f"{OPPONENT}NAME")
+        bare = short or values == ["hit"]
+        possible = ("instance", "group", values[0], *(("iteration",) if long else ()))
+        possible += () if bare else (*_OF_INSTANCES, f"{OPPONENT}NAME")
         for name in self.columns:
-            if name not in possible and (short or not name.startswith(OPPONENT)):
+            if name not in possible and (bare or not name.startswith(OPPONENT)):
                 raise self.wrong(unknown("column", name, possible))
 
     def wrong(self, words: str, line: int | None = None) -> ConfigurationError:
@@ -116,7 +118,7 @@ class _Table:
         if "group" in self.columns:
             names = [name for _, name in self.cells("group")]
             found["groups"] = np.array(self.of_instances("group", names))
-        if "hit" in self.columns:
+        if "iteration" not in self.columns:
             if len(self.instances) < len(self.rows):
                 raise self.wrong(f"{self._first_twice('instance')}: hits have one row for each")
             return found | {"hits": self.numbers("hit")}

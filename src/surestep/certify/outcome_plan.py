@@ -29,7 +29,7 @@ from surestep.certify.claims import (
 )
 from surestep.certify.claims.base import common_assumptions
 from surestep.certify.evidence import Evidence
-from surestep.certify.outcomes import MINIMUM, Outcomes, negative
+from surestep.certify.outcomes import MINIMUM, PLAIN, Outcomes, negative
 from surestep.certify.pilot import Pilot
 from surestep.certify.plan import Plan
 from surestep.certify.planning import plan_certificate
@@ -79,6 +79,11 @@ class OutcomePlan:
     terms: Plan
     kind: Literal["outcomes"] = "outcomes"
 
+    @property
+    def plain_hits(self) -> bool:
+        """Whether there is one success or failure for each instance."""
+        return self.hits and self.terms.iterations == PLAIN
+
     @functools.cached_property
     def sha256(self) -> str:
         """The plan's hash."""
@@ -90,7 +95,7 @@ def plan_from_pilot(
 ) -> OutcomePlan:
     """The plan that a pilot suggests, for so many independent instances."""
     _require(settings, pilot, "the pilot's")
-    if pilot.hits:
+    if pilot.plain_hits:
         return plan_of_hits(settings, size, pilot_sha256, pilot.size)
     known, bounded = pilot.minima is not None, not settings.signed
     targets = _targets(settings, pilot)
@@ -117,15 +122,17 @@ def plan_from_pilot(
         if _makes_sense(claim, pilot, bounded or known) and claim.says_something(statement)
     ]
     return OutcomePlan(
-        settings, pilot_sha256, pilot.size, known, False, _with_claims(plan, claims, settings)
+        settings, pilot_sha256, pilot.size, known, pilot.hits, _with_claims(plan, claims, settings)
     )
 
 
 def plan_of_claims(
-    settings: OutcomeSettings, size: int, iterations: tuple[int, ...] = ()
+    settings: OutcomeSettings, size: int, iterations: tuple[int, ...] = (), hits: bool = False
 ) -> OutcomePlan:
     """The plan of claims that somebody names, for outcomes after these iterations."""
     asked = [Asked.read(text) for text in settings.claims]
+    if hits and any(one.target.kind != "goal" for one in asked):
+        raise ConfigurationError("of hits only 'goal' can be claimed")
     named = sorted({one.iterations for one in asked if one.iterations is not None})
     if not iterations and len(named) < len({one.iterations for one in asked}):
         raise ConfigurationError(
@@ -144,7 +151,7 @@ def plan_of_claims(
     claims = [_claim(one, targets.index(one.target)) for one in asked]
     minima = counted == {True}
     plan = _bare(settings, size, kept, targets, MINIMUM if minima else "")
-    return OutcomePlan(settings, "", 0, minima, False, _with_claims(plan, claims, settings))
+    return OutcomePlan(settings, "", 0, minima, hits, _with_claims(plan, claims, settings))
 
 
 def plan_of_hits(
@@ -153,7 +160,7 @@ def plan_of_hits(
     """The plan for outcomes of which nothing is known but whether they were successes."""
     if settings.claims and [Asked.read(c).target.kind for c in settings.claims] != ["goal"]:
         raise ConfigurationError("of hits only 'goal' can be claimed")
-    plan = _bare(settings, size, (1,), (Target("goal"),), "")
+    plan = _bare(settings, size, PLAIN, (Target("goal"),), "")
     plan = _with_claims(plan, [GoalMissed("no hit")], settings)
     return OutcomePlan(settings, pilot_sha256, pilot_size, False, True, plan)
 
@@ -185,7 +192,7 @@ def outcome_certificate(
 def evidence_for(plan: OutcomePlan, outcomes: Outcomes) -> Evidence:
     """What the plan's claims are about, of outcomes that must be what it is for."""
     _require_planned(plan, outcomes)
-    seen = outcomes if outcomes.hits else outcomes.at(plan.terms.iterations)
+    seen = outcomes.at(plan.terms.iterations)
     if not plan.minima:
         seen = dataclasses.replace(seen, minima=None)
     return seen.evidence(plan.terms.targets, plan.terms.opponents)
@@ -193,6 +200,8 @@ def evidence_for(plan: OutcomePlan, outcomes: Outcomes) -> Evidence:
 
 def _targets(settings: OutcomeSettings, pilot: Outcomes) -> tuple[Target, ...]:
     """What solves are to reach: as close as was said, or else as the pilot suggests."""
+    if pilot.hits:
+        return (Target("goal"),)
     found = [Target("loss", value) for value in settings.accuracies]
     counted = pilot.minima is not None or not settings.signed
     if pilot.started and counted:
@@ -208,6 +217,8 @@ def _targets(settings: OutcomeSettings, pilot: Outcomes) -> tuple[Target, ...]:
 
 def _makes_sense(claim: AnyClaim, pilot: Outcomes, counted: bool) -> bool:
     """Whether what is known suffices for a claim to mean something."""
+    if pilot.hits:
+        return isinstance(claim, GoalMissed | Within)
     match claim:
         case GoalMissed() | ShareOfGoal() | LossWhereReached():
             return pilot.thresholds is not None and (counted or isinstance(claim, GoalMissed))
@@ -309,7 +320,7 @@ def _reworded(statement: Statement, plan: OutcomePlan, outcomes: Outcomes) -> St
         "what the rule does": f"what {solver} does",
     }.items():
         text = text.replace(ours, theirs)
-    if plan.hits:
+    if plan.plain_hits:
         least = percent(1 - min(float(rounded_up(statement.value, 3)), 1.0))
         text = (
             f"With confidence {percent(statement.confidence)}, on a new instance the outcome of "
@@ -339,7 +350,7 @@ def _assumptions(plan: OutcomePlan, outcomes: Outcomes) -> list[str]:
     ]
     if plan.minima:
         found.append("the minima are those of the instances, or lower bounds of them")
-    if not plan.hits and set(np.diff(terms.iterations)) - {1}:
+    if set(np.diff(terms.iterations)) - {1}:
         found.append(
             "losses are known after the recorded iterations alone: 'stay there' speaks of these"
         )

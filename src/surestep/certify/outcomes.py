@@ -16,6 +16,8 @@ from surestep.certify.evidence import Evidence, reach_of_paths
 from surestep.certify.targets import GRADIENTS, Target
 
 MINIMUM = "the minimum"
+PLAIN = (1,)
+"""The iterations of hits that were recorded once."""
 OPPONENT = "opponent_"
 """How the arrays of opponents' losses begin; their names follow."""
 
@@ -39,7 +41,8 @@ class Outcomes:
     """The goal: which loss counts as success after the last iteration."""
     opponents: dict[str, Float[np.ndarray, "instance iteration"]]
     hits: bool
-    """Whether all that is known is if a solve was a success."""
+    """Whether all that is known is if a solve was a success: a loss of 0, and 1 where it was not.
+    """
     found: tuple[str, ...]
     """What was found about instances that may not be independent, in sentences."""
 
@@ -50,7 +53,10 @@ class Outcomes:
         _require_known(given)
         main = next(name for name in _MAIN if name in given)
         losses = _losses(given, main)
-        iterations = _iterations(given, losses.shape[1], main)
+        plain = given[main].ndim == 1
+        if plain and "iterations" in given:
+            raise ConfigurationError("hits[instance] were recorded once, without iterations")
+        iterations = PLAIN if plain else _iterations(given, losses.shape[1], main)
         size = len(losses)
         minima = np.zeros(size) if main == "gaps" else _column(given, "minima", size)
         opponents = {
@@ -71,7 +77,7 @@ class Outcomes:
             _require_above(main, losses, minima)
             for name, table in opponents.items():
                 _require_above(OPPONENT + name, table, minima)
-        rows, found = _independent(given.get("groups"), losses)
+        rows, found = _independent(given.get("groups"), losses, main == "hits")
         return cls(
             losses=losses[rows],
             iterations=iterations,
@@ -86,6 +92,11 @@ class Outcomes:
     def size(self) -> int:
         """How many independent instances there are."""
         return len(self.losses)
+
+    @property
+    def plain_hits(self) -> bool:
+        """Whether there is one success or failure for each instance, whenever it came."""
+        return self.hits and self.iterations == PLAIN
 
     @property
     def started(self) -> bool:
@@ -171,10 +182,13 @@ def _require_known(given: dict[str, np.ndarray]) -> None:
     if len(there) != 1:
         raise ConfigurationError(
             "outcomes are one array of losses[instance, iteration], of gaps[instance, iteration] "
-            f"(losses above the minimum) or of hits[instance], not {' and '.join(there) or 'none'}"
+            "(losses above the minimum) or of hits[instance] (or hits[instance, iteration]), not "
+            f"{' and '.join(there) or 'none'}"
         )
     beside = {"minima"} if there == ["gaps"] else set()
-    beside = set(given) - {"hits", "groups"} if there == ["hits"] else beside & set(given)
+    beside = (
+        set(given) - {"hits", "groups", "iterations"} if there == ["hits"] else beside & set(given)
+    )
     if beside:
         raise ConfigurationError(
             f"{there[0]} and {', '.join(sorted(beside))} do not go together: of "
@@ -185,11 +199,12 @@ def _require_known(given: dict[str, np.ndarray]) -> None:
 def _losses(given: dict[str, np.ndarray], main: str) -> Float[np.ndarray, "instance iteration"]:
     array = given[main]
     if main == "hits":
-        if array.ndim != 1 or not np.isin(array, (0, 1)).all():
+        if array.ndim not in (1, 2) or not np.isin(array, (0, 1)).all():
             raise ConfigurationError(
-                "hits are 1 (a success) or 0, one for each instance: hits[instance]"
+                "hits are 1 (a success) or 0, one for each instance (hits[instance]), or one for "
+                "each instance and iteration"
             )
-        array = 1.0 - array[:, None]
+        array = 1.0 - (array[:, None] if array.ndim == 1 else array)
     if array.ndim != 2 or 0 in array.shape:
         raise ConfigurationError(
             f"{main} need a row for each instance and a column for each recorded iteration, not "
@@ -202,8 +217,6 @@ def _losses(given: dict[str, np.ndarray], main: str) -> Float[np.ndarray, "insta
 
 def _iterations(given: dict[str, np.ndarray], columns: int, main: str) -> tuple[int, ...]:
     if "iterations" not in given:
-        if main == "hits":
-            return (1,)
         if columns == 1:
             raise ConfigurationError(
                 f"{main} of a single column need iterations: after how many they were recorded"
@@ -269,7 +282,7 @@ def _require_above(name: str, losses: np.ndarray, minima: np.ndarray) -> None:
 
 
 def _independent(
-    groups: np.ndarray | None, losses: np.ndarray
+    groups: np.ndarray | None, losses: np.ndarray, hits: bool
 ) -> tuple[Int[np.ndarray, " kept"], list[str]]:
     """Which rows count, and what is to be said about that."""
     size = len(losses)
@@ -288,7 +301,8 @@ def _independent(
             "counted, that was drawn without looking at outcomes"
         ]
     copies = rows.size - len(np.unique(losses[rows], axis=0))
-    if copies and losses.shape[1] > 1:
+    # Single numbers, successes above all, are often equal.
+    if copies and losses.shape[1] > 1 and not hits:
         found.append(
             f"{copies} instances have the very losses of another: if they are copies, they are no "
             "independent draws (groups would say so)"

@@ -35,7 +35,7 @@ def write_outcomes_page(folder: OutcomeFolder) -> Path:
 def render_outcomes(plan: OutcomePlan, outcomes: Outcomes, certificate: Certificate) -> str:
     """The page's text."""
     evidence = evidence_for(plan, outcomes)
-    panels = [] if plan.hits else _panels(plan, evidence, certificate)
+    panels = [] if plan.plain_hits else _panels(plan, evidence, certificate)
     figure = Figure(
         "outcomes",
         certificate.problem,

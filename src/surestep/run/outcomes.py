@@ -17,7 +17,7 @@ from surestep.certify.outcome_plan import (
     plan_of_claims,
     plan_of_hits,
 )
-from surestep.certify.outcomes import Outcomes
+from surestep.certify.outcomes import PLAIN, Outcomes
 from surestep.problem import fingerprint
 from surestep.storage.arrays import read_arrays, write_arrays
 from surestep.storage.files import exclusive, read_json
@@ -60,14 +60,14 @@ def plan_outcomes(
         raise ConfigurationError("say what to claim, or give a pilot that suggests it: not both")
     if pilot is not None:
         return plan_from_pilot(settings, pilot.outcomes, fingerprint(pilot.arrays), size)
-    if hits:
+    if hits and iterations == PLAIN:
         return plan_of_hits(settings, size)
     if not settings.claims:
         raise ConfigurationError(
             "say what to claim ('within 1e-4 in 50 iterations: 0.95'), or give a pilot: outcomes "
             "on other instances, that suggest it"
         )
-    return plan_of_claims(settings, size, iterations)
+    return plan_of_claims(settings, size, iterations, hits)
 
 
 def plan_for(
@@ -190,11 +190,13 @@ def certified(
 
 
 def _shared(outcomes: Outcomes, pilot: Outcomes) -> int:
-    """How many rows of the pilot are there again; single numbers may be equal by chance."""
-    if outcomes.iterations != pilot.iterations or len(pilot.iterations) < 2:
+    """How many rows of the pilot are there again, where rows tell instances apart."""
+    rows = [row.tobytes() for row in np.ascontiguousarray(pilot.losses)]
+    telling = not pilot.hits and len(pilot.iterations) > 1 and len(set(rows)) == len(rows)
+    if outcomes.iterations != pilot.iterations or not telling:
         return 0
     there = {row.tobytes() for row in np.ascontiguousarray(outcomes.losses)}
-    return sum(row.tobytes() in there for row in np.ascontiguousarray(pilot.losses))
+    return sum(row in there for row in rows)
 
 
 def pilot_of(given: Any) -> OutcomePilot | None:
