@@ -212,8 +212,11 @@ def test_as_commands(tmp_path, monkeypatch, capsys):
     (tmp_path / "runs/osqp/report.html").unlink()
     assert main(["report", "runs/osqp"]) == 0
     assert (tmp_path / "runs/osqp/report.html").read_bytes() == page
-    edited(tmp_path / "runs/osqp/certificate.json", _lower)
+    (tmp_path / "runs/osqp/report.html").write_bytes(page.replace(b"At least 95%", b"At least 99%"))
     capsys.readouterr()
+    assert main(["verify", "runs/osqp"]) == 5
+    assert "FAILS   the report: is not what the folder gives" in capsys.readouterr().out
+    edited(tmp_path / "runs/osqp/certificate.json", _lower)
     assert main(["verify", "runs/osqp"]) == 5
     assert "FAILS   statement: missing the goal" in capsys.readouterr().out
     assert main(["verify", "runs/osqp", "--rerun", "3"]) == 2

@@ -25,7 +25,7 @@ from surestep.certify.outcome_files import plain_arrays
 from surestep.certify.outcome_plan import OutcomePlan, OutcomeSettings, plan_of_claims
 from surestep.certify.outcomes import Outcomes
 from surestep.certify.plan import Plan
-from surestep.certify.until import UntilOutcomes, UntilPlan, plan_until, standing
+from surestep.certify.until import UntilOutcomes, UntilPlan, course_of, plan_until
 from surestep.evaluate.break_even import training_seconds
 from surestep.paper.digits import IdxFile, read_idx
 from surestep.problem.draw import working_precision
@@ -203,7 +203,7 @@ def _until_plan() -> UntilPlan:
 def _use_until_plan(folder: Path) -> None:
     plan = read_until_plan(folder)
     if plan is not None:
-        standing(plan, UntilOutcomes(np.zeros(100), np.ones(100)))
+        course_of(plan, UntilOutcomes(np.zeros(100), np.ones(100)))
         assert plan.asked.words
 
 

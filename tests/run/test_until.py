@@ -20,12 +20,12 @@ from surestep.certify.until import (
     PROVED,
     REFUTED,
     UntilOutcomes,
-    standing,
+    course_of,
     until_certificate,
 )
 from surestep.problem.datasets import Split
+from surestep.run.asked_rule import AskedRule
 from surestep.run.charges import read_charges
-from surestep.run.subject import Subject
 from surestep.run.until import certify_until, outcomes_of, read_until_plan
 from surestep.run.verify.fresh import verify_fresh
 from surestep.storage.checkpoint import Saving
@@ -85,7 +85,7 @@ def test_it_is_verified_and_rolled_out_again(proved):
 
 def test_what_was_interrupted_goes_on_to_the_same_bits(tmp_path, proved, monkeypatch):
     folder = small_run(tmp_path / "run")
-    observe, rounds = Subject.observe, []
+    observe, rounds = AskedRule.observe, []
 
     def stopped(self, data, rule=None):
         rounds.append(data.size)
@@ -93,10 +93,10 @@ def test_what_was_interrupted_goes_on_to_the_same_bits(tmp_path, proved, monkeyp
             raise KeyboardInterrupt
         return observe(self, data, rule)
 
-    monkeypatch.setattr(Subject, "observe", stopped)
+    monkeypatch.setattr(AskedRule, "observe", stopped)
     with pytest.raises(KeyboardInterrupt):
         certified(folder)
-    monkeypatch.setattr(Subject, "observe", observe)
+    monkeypatch.setattr(AskedRule, "observe", observe)
     place = folder.path / "certificates" / "1"
     assert outcomes_of(RunFolder(place)).size == 128
     assert not (place / "certificate.json").exists()
@@ -110,7 +110,7 @@ def test_what_was_interrupted_goes_on_to_the_same_bits(tmp_path, proved, monkeyp
 def test_what_is_lost_without_a_warning_is_drawn_again(tmp_path, proved, monkeypatch):
     """As after a power cut: there is no time to save anything."""
     folder = small_run(tmp_path / "run")
-    observe, rounds = Subject.observe, []
+    observe, rounds = AskedRule.observe, []
 
     class Cut(BaseException):
         pass
@@ -124,7 +124,7 @@ def test_what_is_lost_without_a_warning_is_drawn_again(tmp_path, proved, monkeyp
 
     monkeypatch.setattr(Saving, "shortest_wait", 0.0)
     monkeypatch.setattr(Saving, "largest_share", np.inf)
-    monkeypatch.setattr(Subject, "observe", stopped)
+    monkeypatch.setattr(AskedRule, "observe", stopped)
     with pytest.raises(Cut):
         certified(folder)
     monkeypatch.undo()
@@ -174,8 +174,8 @@ def test_another_claim_seed_or_epsilon_draws_other_instances(copied):
 def test_no_instance_of_the_run_is_used(proved):
     plan = read_until_plan(proved.path / "certificates" / "1")
     assert plan is not None
-    subject = Subject.of(proved, SMALL, EXPERIMENT, plan.asked, plan.seed)
-    fresh = {name for number in range(6) for name in subject.fresh(plan, number).hashes}
+    rule = AskedRule.of(proved, SMALL, EXPERIMENT, plan.asked, plan.seed)
+    fresh = {name for number in range(6) for name in rule.fresh(plan, number).hashes}
     split = Split.draw(EXPERIMENT.problem, SMALL.sizes, SMALL.seed)
     used = {
         name for data in (split.prior, split.validation, split.train, split.test)
@@ -285,15 +285,15 @@ def test_what_was_made_elsewhere_is_compared_to_rounding(copied):
 SLOWLY = """
 import pathlib, sys, time
 from support.tiny import EXPERIMENT, SMALL
-from surestep.run.subject import Subject
+from surestep.run.asked_rule import AskedRule
 from surestep.run.until import certify_until
 from surestep.storage.checkpoint import Saving
 from surestep.storage.run_folder import RunFolder
-Saving.shortest_wait, Saving.largest_share, observe = 0.0, 1e9, Subject.observe
+Saving.shortest_wait, Saving.largest_share, observe = 0.0, 1e9, AskedRule.observe
 def slowly(self, data, rule=None):
     time.sleep(0.2)
     return observe(self, data, rule)
-Subject.observe = slowly
+AskedRule.observe = slowly
 certify_until(RunFolder(pathlib.Path(sys.argv[1])), SMALL, EXPERIMENT, sys.argv[2])
 """
 
@@ -321,8 +321,8 @@ def test_the_best_bound_so_far_counts(proved):
     assert plan is not None
     good, bad = np.ones(4 * plan.batch), np.full(2 * plan.batch, 2e9)
     levels = np.full(6 * plan.batch, 1e9)
-    early = standing(plan, UntilOutcomes(good, levels[: len(good)]))
-    late = standing(plan, UntilOutcomes(np.concatenate([good, bad]), levels))
+    early = course_of(plan, UntilOutcomes(good, levels[: len(good)]))
+    late = course_of(plan, UntilOutcomes(np.concatenate([good, bad]), levels))
     assert late.low == early.low
     assert late.high < early.high
     assert late.verdict == "refuted"

@@ -162,7 +162,7 @@ class UntilOutcomes:
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class Course:
     """How far a claim has come."""
 
     verdict: Verdict = "undecided"
@@ -175,7 +175,7 @@ class Standing:
     size: int = 0
     """How many instances were seen."""
 
-    def then(self, plan: UntilPlan, hits: Bool[np.ndarray, " instance"]) -> "Standing":
+    def then(self, plan: UntilPlan, hits: Bool[np.ndarray, " instance"]) -> "Course":
         """After one more batch."""
         test, failures = plan.test, self.size - self.successes
         verdict, after = self.verdict, self.decided_after
@@ -187,12 +187,12 @@ class Standing:
         # The same wealth decides; it may have been larger in between.
         low = max(low, test.probability) if verdict == "proved" else low
         high = min(high, test.probability) if verdict == "refuted" else high
-        return Standing(verdict, after, low, high, successes, size)
+        return Course(verdict, after, low, high, successes, size)
 
 
-def standing(plan: UntilPlan, outcomes: UntilOutcomes) -> Standing:
+def course_of(plan: UntilPlan, outcomes: UntilOutcomes) -> Course:
     """What all outcomes together show, batch after batch."""
-    now, hits = Standing(), outcomes.hits
+    now, hits = Course(), outcomes.hits
     for first in range(0, outcomes.size, plan.batch):
         now = now.then(plan, hits[first : first + plan.batch])
     return now
@@ -217,7 +217,7 @@ def until_certificate(plan: UntilPlan, outcomes: UntilOutcomes) -> Certificate:
 
 
 def _statements(plan: UntilPlan, outcomes: UntilOutcomes) -> list[Statement]:
-    now = standing(plan, outcomes)
+    now = course_of(plan, outcomes)
     share, number = percent(plan.test.probability), f"{now.decided_after} instances"
     found = {
         "proved": f"{share} was asked for, and is proved after {number}",

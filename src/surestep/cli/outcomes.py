@@ -4,7 +4,7 @@ from pathlib import Path
 
 from surestep.auto.outcomes import certify, plan_certificate
 from surestep.base.errors import ConfigurationError, VerificationError
-from surestep.report.outcomes import write_outcomes_page
+from surestep.report.outcomes import verify_outcomes_page, write_outcomes_page
 from surestep.run.outcomes import OutcomeFolder
 from surestep.run.verify.outcomes import verify_outcomes
 from surestep.run.verify.run import Check
@@ -83,7 +83,9 @@ def checks_of_outcomes(folder: Path, rerun: int) -> list[Check] | None:
         raise ConfigurationError(
             f"nothing of {folder} can be rolled out again: neither instances nor solver are there"
         )
-    return verify_outcomes(outcomes)
+    checks = verify_outcomes(outcomes)
+    # What does not stand has no page.
+    return checks + (verify_outcomes_page(outcomes) if all(c.stands for c in checks) else [])
 
 
 def report_outcomes(folder: Path) -> bool:

@@ -20,16 +20,29 @@ from surestep.report.page import plots
 from surestep.report.page_tables import Cell, Heading, Table, number
 from surestep.report.shell import policy, template, text
 from surestep.run.outcomes import OutcomeFolder
-from surestep.storage.files import write_text
+from surestep.run.verify.run import Check
+from surestep.storage.files import read_text, write_text
 
 _FEW = 6  # targets that a figure shows
 
 
 def write_outcomes_page(folder: OutcomeFolder) -> Path:
     """Write the page of a folder that holds a certificate of outcomes."""
-    page = render_outcomes(folder.plan(), Outcomes.of(folder.outcomes()), folder.certificate())
-    write_text(folder.report_path, page)
+    write_text(folder.report_path, _page_of(folder))
     return folder.report_path
+
+
+def verify_outcomes_page(folder: OutcomeFolder) -> list[Check]:
+    """Whether the page is the one that the folder gives; other versions write another."""
+    if not (folder.report_path.exists() and folder.made_here()):
+        return []
+    same = read_text(folder.report_path) == _page_of(folder)
+    reason = "is not what the folder gives (surestep report writes it again)"
+    return [Check("the report", same, "" if same else reason)]
+
+
+def _page_of(folder: OutcomeFolder) -> str:
+    return render_outcomes(folder.plan(), Outcomes.of(folder.outcomes()), folder.certificate())
 
 
 def render_outcomes(plan: OutcomePlan, outcomes: Outcomes, certificate: Certificate) -> str:

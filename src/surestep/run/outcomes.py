@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from surestep.base.errors import ConfigurationError, RunFolderError
+from surestep.base.machine import provenance
 from surestep.certify import Certificate
 from surestep.certify.outcome_files import plain_arrays
 from surestep.certify.outcome_plan import (
@@ -23,6 +24,7 @@ from surestep.storage.arrays import read_arrays, write_arrays
 from surestep.storage.files import exclusive, read_json
 from surestep.storage.mirrored import Kept
 from surestep.storage.records import from_plain, to_json
+from surestep.storage.run_folder import RunFolder
 
 _KIND = {"kind": "surestep outcomes"}
 
@@ -135,6 +137,11 @@ class OutcomeFolder:
         """The certificate."""
         return Certificate.load(self.certificate_path)
 
+    def made_here(self) -> bool:
+        """Whether these versions have made it on such a machine."""
+        made = RunFolder(self.path).status().get("made_with", {})
+        return provenance() in made.get("environments", [])
+
     def begin(self, plan: OutcomePlan, pilot: OutcomePilot | None) -> None:
         """Write the plan down, before outcomes are read; a plan that is there is not replaced."""
         if self.is_one():
@@ -165,6 +172,7 @@ class OutcomeFolder:
             plan = self.plan()
             document = certified(plan, arrays, self.pilot())
             write_arrays(self.outcomes_path, arrays, _KIND)
+            RunFolder(self.path).mark("made_with", environments=[provenance()])
             Kept(self.certificate_path).write(to_json(document))
         return document
 

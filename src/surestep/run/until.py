@@ -13,15 +13,15 @@ from surestep.base.progress import Reporter, Silence, duration
 from surestep.certify import Certificate
 from surestep.certify.asked import Asked
 from surestep.certify.until import (
-    Standing,
+    Course,
     UntilOutcomes,
     UntilPlan,
-    standing,
+    course_of,
     until_certificate,
 )
+from surestep.run.asked_rule import AskedRule, asked_of
 from surestep.run.charges import MOST_CHARGED, OWN, Charge, read_charges
 from surestep.run.config import RunConfig
-from surestep.run.subject import Subject, asked_of
 from surestep.storage.checkpoint import Saving
 from surestep.storage.files import read_json
 from surestep.storage.mirrored import Kept
@@ -83,22 +83,22 @@ def certify_until(
     report = report or Silence()
     if most < 1 or not budget > 0:
         raise ConfigurationError("the budget, and how many instances to draw at most, are positive")
-    subject = Subject.of(folder, config, experiment, asked_of(claim, config, experiment), seed)
-    name, plan = _begun(folder, subject.asked, epsilon, seed)
+    rule = AskedRule.of(folder, config, experiment, asked_of(claim, config, experiment), seed)
+    name, plan = _begun(folder, rule.asked, epsilon, seed)
     if plan is None:
-        pilot, seconds = subject.pilot()
-        plan = subject.plan(epsilon, pilot)
+        pilot, seconds = rule.pilot()
+        plan = rule.plan(epsilon, pilot)
         report.say(_estimate(plan, seconds))
     place = RunFolder(folder.path / "certificates" / name)
     seen = outcomes_of(place)
     # What is there counts, whatever is allowed now.
     most = max(most, seen.size)
-    if standing(plan, seen).verdict == "undecided" and seen.size < most:
+    if course_of(plan, seen).verdict == "undecided" and seen.size < most:
         # Charged before an instance is looked at: an interrupted certificate has seen some, too.
         Kept(place.path / "plan.json").write(to_json(plan))
         _charge(folder, name, epsilon)
         place.mark("made_with", environments=[provenance()])
-        seen = _draw_until(subject, plan, place, seen, budget, most, report)
+        seen = _draw_until(rule, plan, place, seen, budget, most, report)
     document = until_certificate(plan, seen.first(most))
     Kept(place.path / "certificate.json").write(to_json(document))
     return document, place.path
@@ -155,7 +155,7 @@ def _charge(folder: RunFolder, name: str, epsilon: float) -> None:
 
 
 def _draw_until(
-    subject: Subject,
+    rule: AskedRule,
     plan: UntilPlan,
     place: RunFolder,
     seen: UntilOutcomes,
@@ -168,11 +168,11 @@ def _draw_until(
     saved = seen.size
     # Whole batches, of about as many instances as are expected.
     total = plan.batch * int(np.ceil(min(plan.forecast.needed[1], most) / plan.batch))
-    now = standing(plan, seen)
+    now = course_of(plan, seen)
     with report.stage(STAGE, max(total, seen.size), "instances", seen.size) as bar:
         try:
             while seen.size < most and time.monotonic() - began < budget:
-                new = subject.observe(subject.fresh(plan, seen.size // plan.batch))
+                new = rule.observe(rule.fresh(plan, seen.size // plan.batch))
                 now = now.then(plan, new.hits[: most - seen.size])
                 seen = seen.then(new)
                 bar.advance(plan.batch, _so_far(now))
@@ -203,7 +203,7 @@ class _Outcomes:
         self.place.save(STAGE, tree)
 
 
-def _so_far(now: Standing) -> str:
+def _so_far(now: Course) -> str:
     if now.verdict == "undecided":
         return f"shown so far: {now.low:.6g} <= p <= {now.high:.6g}"
     return f"{now.verdict} after {now.decided_after}"

@@ -19,9 +19,9 @@ from surestep.rollout.rounding import (
     losses_kind,
     perturbed_rule,
 )
+from surestep.run.asked_rule import AskedRule, asked_of
 from surestep.run.charges import Charge
 from surestep.run.config import RunConfig
-from surestep.run.subject import Subject, asked_of
 from surestep.run.until import outcomes_of
 from surestep.run.verify.run import Check, made_elsewhere
 from surestep.storage.records import to_json, to_plain
@@ -51,10 +51,10 @@ def verify_until(
     place = RunFolder(folder.path / "certificates" / charge.certificate)
     elsewhere = made_elsewhere(place)
     asked = asked_of(plan.claim, config, experiment)
-    subject = Subject.of(folder, config, experiment, asked, plan.seed)
+    rule = AskedRule.of(folder, config, experiment, asked, plan.seed)
     outcomes = outcomes_of(place)
     checks = [
-        _plan(subject, plan, charge, elsewhere),
+        _plan(rule, plan, charge, elsewhere),
         _whole(plan, outcomes),
         _certificate(place.path, plan, outcomes),
     ]
@@ -64,32 +64,32 @@ def verify_until(
         # Where instances have other last bits, what rules do on them says if they are the same.
         rerun = max(rerun, _FEW)
     if rerun > 0:
-        checks.append(_rerun(subject, plan, outcomes, rerun, seed, elsewhere))
+        checks.append(_rerun(rule, plan, outcomes, rerun, seed, elsewhere))
     return checks
 
 
-def _plan(subject: Subject, plan: UntilPlan, charge: Charge, elsewhere: bool) -> Check:
+def _plan(rule: AskedRule, plan: UntilPlan, charge: Charge, elsewhere: bool) -> Check:
     name = "the plan, and its budget"
     if charge.epsilon != plan.epsilon or charge.instances:
         return Check(name, False, "it was charged for something else")
-    pilot, _ = subject.pilot()
-    again = subject.plan(plan.epsilon, pilot)
+    pilot, _ = rule.pilot()
+    again = rule.plan(plan.epsilon, pilot)
     same = to_json(again) == to_json(plan)
     if elsewhere and not same:
         # Rounding may have moved an instance of the pilot across the line: bets may differ.
         facts = {"expected", "test", "batch"}
         bare = [{k: v for k, v in to_plain(one).items() if k not in facts} for one in (again, plan)]
-        same = agree(bare[0], bare[1], 1e-12) and _follows(subject, plan)
+        same = agree(bare[0], bare[1], 1e-12) and _follows(rule, plan)
     return Check(name, same, "" if same else "is not the one that claim, rule and pilot give")
 
 
-def _follows(subject: Subject, plan: UntilPlan) -> bool:
+def _follows(rule: AskedRule, plan: UntilPlan) -> bool:
     """Whether a plan follows from the pilot's counts that it names."""
     again = plan_until(
-        subject.asked,
+        rule.asked,
         plan.epsilon,
         plan.expected,
-        subject.tile,
+        rule.tile,
         **{
             name: getattr(plan, name)
             for name in ("problem", "iterations", "above", "goal", "pool", "seed")
@@ -126,7 +126,7 @@ def _certificate(place: Path, plan: UntilPlan, outcomes: UntilOutcomes) -> Check
 
 
 def _rerun(
-    subject: Subject,
+    rule: AskedRule,
     plan: UntilPlan,
     outcomes: UntilOutcomes,
     number: int,
@@ -140,7 +140,7 @@ def _rerun(
     wrong = [
         int(batch) * plan.batch + int(i)
         for batch in chosen
-        for i in np.flatnonzero(~_same(subject, plan, outcomes, int(batch), elsewhere))
+        for i in np.flatnonzero(~_same(rule, plan, outcomes, int(batch), elsewhere))
     ]
     name = f"{needed * plan.batch} instances rolled out again (chosen by seed {seed})"
     reason = f"{len(wrong)} differ from what is stored, first {wrong[0]}" if wrong else ""
@@ -148,20 +148,20 @@ def _rerun(
 
 
 def _same(
-    subject: Subject, plan: UntilPlan, outcomes: UntilOutcomes, batch: int, elsewhere: bool
+    rule: AskedRule, plan: UntilPlan, outcomes: UntilOutcomes, batch: int, elsewhere: bool
 ) -> Bool[np.ndarray, " instance"]:
     """On which instances of a batch the same is observed again."""
     part = slice(batch * plan.batch, (batch + 1) * plan.batch)
     losses, levels = outcomes.losses[part], outcomes.levels[part]
-    data = subject.fresh(plan, batch)
-    here = subject.observe(data)
+    data = rule.fresh(plan, batch)
+    here = rule.observe(data)
     if not elsewhere:
         return (here.losses == losses) & (here.levels == levels)
-    problem = subject.experiment.problem
+    problem = rule.experiment.problem
     near = _PRECISION[problem.precision]
     kind = losses_kind(problem.nonnegative, near, levels)
     perturbed = [
-        subject.observe(_perturbed(data, turn), perturbed_rule(subject.rule, turn)).losses[:, None]
+        rule.observe(_perturbed(data, turn), perturbed_rule(rule.rule, turn)).losses[:, None]
         for turn in range(PERTURBATIONS)
     ]
     good = explained(here.losses[:, None], losses[:, None], perturbed, kind)[:, 0]

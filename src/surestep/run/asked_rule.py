@@ -25,7 +25,7 @@ _TILES = (64, 256)
 
 
 @dataclasses.dataclass(frozen=True)
-class Subject:
+class AskedRule:
     """A trained rule, and what is asked of it."""
 
     config: RunConfig[Any]
