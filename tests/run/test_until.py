@@ -174,7 +174,7 @@ def test_another_claim_seed_or_epsilon_draws_other_instances(copied):
 def test_no_instance_of_the_run_is_used(proved):
     plan = read_until_plan(proved.path / "certificates" / "1")
     assert plan is not None
-    rule = AskedRule.of(proved, SMALL, EXPERIMENT, plan.asked, plan.seed)
+    rule = AskedRule.of(proved, SMALL, EXPERIMENT, plan.asked, plan.deployed_sample, plan.seed)
     fresh = {name for number in range(6) for name in rule.fresh(plan, number).hashes}
     split = Split.draw(EXPERIMENT.problem, SMALL.sizes, SMALL.seed)
     used = {

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from jaxtyping import Float
 
-from surestep.base.errors import ConfigurationError
+from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.base.keys import named_key
 from surestep.certify.asked import Asked
 from surestep.certify.until import UntilOutcomes, UntilPlan, plan_until
@@ -15,7 +15,6 @@ from surestep.problem import DrawnInChunks, StockedProblem, TrainSet
 from surestep.rollout.tiles import observe_all
 from surestep.rules.base import Rule, solver_fingerprint
 from surestep.run.config import RunConfig
-from surestep.run.fresh import deployed_sample
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment, Sampled
 
@@ -44,12 +43,14 @@ class AskedRule:
         config: RunConfig[Any],
         experiment: Experiment,
         asked: Asked,
+        sample: int,
         seed: int,
     ) -> Self:
-        """The rule that a run has deployed."""
-        sample = deployed_sample(folder)
-        hyper = folder.load("sample", Sampled).hypers[sample]
-        rule = experiment.rule_at(config.seed, hyper)
+        """The rule that a run has deployed: one of its samples."""
+        hypers = folder.load("sample", Sampled).hypers
+        if not 0 <= sample < len(hypers):
+            raise RunFolderError(f"{folder.path} has {len(hypers)} samples, and no sample {sample}")
+        rule = experiment.rule_at(config.seed, hypers[sample])
         return cls(config, experiment, asked, sample, rule, seed)
 
     @property

@@ -22,6 +22,7 @@ from surestep.certify.until import (
 from surestep.run.asked_rule import AskedRule, asked_of
 from surestep.run.charges import MOST_CHARGED, OWN, Charge, read_charges
 from surestep.run.config import RunConfig
+from surestep.run.fresh import deployed_sample
 from surestep.storage.checkpoint import Saving
 from surestep.storage.files import read_json
 from surestep.storage.mirrored import Kept
@@ -83,7 +84,8 @@ def certify_until(
     report = report or Silence()
     if most < 1 or not budget > 0:
         raise ConfigurationError("the budget, and how many instances to draw at most, are positive")
-    rule = AskedRule.of(folder, config, experiment, asked_of(claim, config, experiment), seed)
+    asked, sample = asked_of(claim, config, experiment), deployed_sample(folder)
+    rule = AskedRule.of(folder, config, experiment, asked, sample, seed)
     name, plan = _begun(folder, rule.asked, epsilon, seed)
     if plan is None:
         pilot, seconds = rule.pilot()

@@ -51,7 +51,9 @@ def verify_until(
     place = RunFolder(folder.path / "certificates" / charge.certificate)
     elsewhere = made_elsewhere(place)
     asked = asked_of(plan.claim, config, experiment)
-    rule = AskedRule.of(folder, config, experiment, asked, plan.seed)
+    # As it lies there: nothing is mended while it is verified.
+    sample = Certificate.load(folder.certificate_path).deployed_sample
+    rule = AskedRule.of(folder, config, experiment, asked, sample, plan.seed)
     outcomes = outcomes_of(place)
     checks = [
         _plan(rule, plan, charge, elsewhere),
