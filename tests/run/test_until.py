@@ -23,9 +23,9 @@ from surestep.certify.until import (
     course_of,
     until_certificate,
 )
-from surestep.problem.datasets import Split
+from surestep.run import asked_rule
 from surestep.run.asked_rule import AskedRule
-from surestep.run.charges import read_charges
+from surestep.run.charges import read_charges, recorded_hashes
 from surestep.run.until import certify_until, outcomes_of, read_until_plan
 from surestep.run.verify.fresh import verify_fresh
 from surestep.storage.checkpoint import Saving
@@ -41,6 +41,14 @@ def certified(folder, claim=EASY, **settings):
 
 def checks(folder, rerun=0):
     return verify_fresh(folder, SMALL, EXPERIMENT, rerun, seed=0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_batches():
+    """Of 64, so that a claim takes several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asked_rule, "_TILES", (64, 64))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -176,11 +184,8 @@ def test_no_instance_of_the_run_is_used(proved):
     assert plan is not None
     rule = AskedRule.of(proved, SMALL, EXPERIMENT, plan.asked, plan.deployed_sample, plan.seed)
     fresh = {name for number in range(6) for name in rule.fresh(plan, number).hashes}
-    split = Split.draw(EXPERIMENT.problem, SMALL.sizes, SMALL.seed)
-    used = {
-        name for data in (split.prior, split.validation, split.train, split.test)
-        for name in data.hashes
-    }  # fmt: skip
+    used = {name for hashes in recorded_hashes(proved).values() for name in hashes}
+    assert len(used) == SMALL.sizes.prior + SMALL.sizes.validation + SMALL.sizes.train
     assert len(fresh) == 6 * plan.batch
     assert not fresh & used
 
@@ -285,11 +290,13 @@ def test_what_was_made_elsewhere_is_compared_to_rounding(copied):
 SLOWLY = """
 import pathlib, sys, time
 from support.tiny import EXPERIMENT, SMALL
+from surestep.run import asked_rule
 from surestep.run.asked_rule import AskedRule
 from surestep.run.until import certify_until
 from surestep.storage.checkpoint import Saving
 from surestep.storage.run_folder import RunFolder
 Saving.shortest_wait, Saving.largest_share, observe = 0.0, 1e9, AskedRule.observe
+asked_rule._TILES = (64, 64)
 def slowly(self, data, rule=None):
     time.sleep(0.2)
     return observe(self, data, rule)
