@@ -26,7 +26,14 @@ from surestep.certify.statements import make_certificate
 from surestep.certify.targets import Target
 from surestep.evaluate.test_set import EvaluateSettings, evaluate
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings
-from surestep.problem.datasets import PriorSet, TestSet, TrainSet, ValidationSet
+from surestep.problem.datasets import (
+    Commitment,
+    PriorSet,
+    SealedTrainSet,
+    TestSet,
+    TrainSet,
+    ValidationSet,
+)
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
 from surestep.rollout.batched import losses_at
@@ -41,6 +48,8 @@ from surestep.train.sample import Sampled, SampleSettings, sample
 from surestep.train.task import Task
 
 DIMENSION, HORIZON, BLOCK = 50, 20, 256
+NO_PLAN = Commitment("no configuration", "no plan")
+"""What opens train sets that nothing is certified on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +119,7 @@ def split_instances(size: int) -> Prepared:
     problem = setting().problem
 
     def drawn() -> None:
-        for part in TrainSet.draw(problem, size, 0).parts():
+        for part in SealedTrainSet(problem, size, 0).open(NO_PLAN).parts():
             jax.block_until_ready(part)
 
     return Prepared(drawn)
@@ -205,7 +214,7 @@ def _planned(task: Task, rule: Rule, prior: Sampled, train: int) -> Plan:
 def _certified(dimension: int, samples: int, instances: int, iterations: int) -> Prepared:
     mine = setting(dimension)
     task, prior = mine.task(iterations), mine.prior(samples, 64)
-    data = TrainSet.draw(mine.problem, instances, 0)
+    data = SealedTrainSet(mine.problem, instances, 0).open(NO_PLAN)
     plan, none = _planned(task, mine.rule, prior, instances), np.zeros(instances)
     return Prepared(
         lambda: certify(plan, task, mine.rule, prior, {}, none, data).evidence.losses,
@@ -237,7 +246,7 @@ def statements_samples(size: int) -> Prepared:
     """Computing the statements of a certificate from the evidence of some samples."""
     mine = setting()
     task, prior = mine.task(), mine.prior(size, 64)
-    data = TrainSet.draw(mine.problem, 256, 0)
+    data = SealedTrainSet(mine.problem, 256, 0).open(NO_PLAN)
     plan = _planned(task, mine.rule, prior, data.size)
     found = certify(plan, task, mine.rule, prior, {}, np.zeros(data.size), data)
     return Prepared(lambda: make_certificate("bench", plan, "", found, {"train": 256}, {}))
@@ -303,6 +312,6 @@ def block_temporaries(sizes: tuple[int, ...], block: int) -> list[Temporary]:
     task = dataclasses.replace(mine.task(), block=block)
     found = []
     for size in sizes:
-        data = TrainSet.draw(mine.problem, size, 0)
+        data = SealedTrainSet(mine.problem, size, 0).open(NO_PLAN)
         found.append(Temporary(size, block, _rollouts(mine.rule, task, data)()))
     return found

@@ -10,7 +10,8 @@ import numpy as np
 from benchmarks.records import Contest, StageTime
 from surestep import paper
 from surestep.base.progress import Reporter
-from surestep.evaluate.test_set import Evaluated, EvaluateSettings
+from surestep.evaluate.evaluated import Evaluated
+from surestep.evaluate.test_set import EvaluateSettings
 from surestep.paper.quadratics import BEST, TINY, Config, QuadraticsSettings
 from surestep.problem.datasets import SplitSizes
 from surestep.report import write_report

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.cases import setting
+from benchmarks.cases import NO_PLAN, setting
 from benchmarks.records import Peak
 from surestep.base.errors import HostError
-from surestep.problem.datasets import IN_MEMORY, TrainSet
+from surestep.problem.datasets import SealedTrainSet
+from surestep.problem.sets import IN_MEMORY
 
 DIMENSION = 200
 SMALLEST = 2 * IN_MEMORY
@@ -38,7 +39,7 @@ def observe_instances(instances: int) -> tuple[int, int]:
     task = mine.task()
 
     def observe(size: int) -> None:
-        data = TrainSet.draw(mine.problem, size, 0)
+        data = SealedTrainSet(mine.problem, size, 0).open(NO_PLAN)
         task.observe(mine.teacher, data, task.watch((task.horizon,)))
 
     observe(SMALLEST)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.fit import Exponent, fit_exponent
 from benchmarks.records import Contest, Measured, Suite
-from surestep.evaluate.test_set import LEARNED
+from surestep.evaluate.evaluated import LEARNED
 from surestep.report.draw import save_figure
 from surestep.report.figures import Figure, Line, Panel, Points
 from surestep.storage.files import write_text

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from surestep.paper.registry import open_problem
     from surestep.problem import datasets, penalties
     from surestep.problem.base import Problem
+    from surestep.problem.constraint_set import ConstraintSet
+    from surestep.problem.from_coefficients import make_programme
     from surestep.problem.from_functions import make_problem
     from surestep.problem.goal import Goal
     from surestep.problem.kinds import (
@@ -37,11 +39,13 @@ if TYPE_CHECKING:
         PenalisedProblem,
         ProximableSmooth,
     )
+    from surestep.problem.programme import Coefficients, Programme
     from surestep.rules.base import GradientRule, Rule
     from surestep.run.config import RunConfig
     from surestep.run.learned import Learned
     from surestep.run.pipeline import learn
     from surestep.run.until import certify_until
+    from surestep.solver.instance_monitor import InstanceMonitor
     from surestep.solver.load import load
     from surestep.solver.monitor import Monitor
     from surestep.solver.solution import Coverage, Solution
@@ -55,7 +59,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "Accuracies": "train.experiment",
     "Certificate": "certify.certificate",
+    "Coefficients": "problem.programme",
     "CompositeProblem": "problem.kinds",
+    "ConstraintSet": "problem.constraint_set",
     "DualisedProblem": "problem.kinds",
     "KnownSmoothness": "problem.kinds",
     "ProximableSmooth": "problem.kinds",
@@ -68,9 +74,11 @@ _HOMES = {
     "GradientRule": "rules.base",
     "Learned": "run.learned",
     "LeastSquares": "problem.kinds",
+    "InstanceMonitor": "solver.instance_monitor",
     "Monitor": "solver.monitor",
     "PenalisedProblem": "problem.kinds",
     "Problem": "problem.base",
+    "Programme": "problem.programme",
     "Rule": "rules.base",
     "RunConfig": "run.config",
     "RunFolder": "storage.run_folder",
@@ -83,6 +91,7 @@ _HOMES = {
     "learn": "run.pipeline",
     "load": "solver.load",
     "make_problem": "problem.from_functions",
+    "make_programme": "problem.from_coefficients",
     "open_problem": "paper.registry",
     "plan_certificate": "auto.outcomes",
     "plan_fit": "auto.fit",
@@ -101,8 +110,10 @@ _NAMESPACES = {
 __all__ = [
     "Accuracies",
     "Certificate",
+    "Coefficients",
     "CompositeProblem",
     "Constraint",
+    "ConstraintSet",
     "Coverage",
     "DualisedProblem",
     "Experiment",
@@ -110,12 +121,14 @@ __all__ = [
     "FitPlan",
     "Goal",
     "GradientRule",
+    "InstanceMonitor",
     "KnownSmoothness",
     "Learned",
     "LeastSquares",
     "Monitor",
     "PenalisedProblem",
     "Problem",
+    "Programme",
     "ProximableSmooth",
     "Rule",
     "RunConfig",
@@ -134,6 +147,7 @@ __all__ = [
     "learn",
     "load",
     "make_problem",
+    "make_programme",
     "open_problem",
     "paper",
     "penalties",

@@ -309,7 +309,7 @@ def test_from_data_to_a_certified_solver_and_its_folder(monkeypatch, tmp_path):
     assert learned.training_seconds >= read_choice(tmp_path / CHOICE, problem).seconds > 0
     # All that `surestep run` leaves, the report included.
     facts = ("config", "status", "plan", "charges", "certificate")
-    stages = ("chosen_by", "choice", "locate", "sample", "certify", "evaluate", "solver")
+    stages = ("chosen_by", "choice", "locate", "sample", "pilot", "certify", "evaluate", "solver")
     names = {f"{fact}.json" for fact in facts} | {f"{stage}.safetensors" for stage in stages}
     found = {path.name for path in tmp_path.iterdir() if path.name[0] != "."}
     assert found == names | {"report.html", "figures"}

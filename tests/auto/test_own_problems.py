@@ -7,6 +7,7 @@ import pytest
 
 import surestep
 from support.quadratic import QUADRATIC, RANDOM, quadratic, sample
+from support.tiny import opened
 from surestep.auto import programs
 from surestep.auto.configure import sizes_for
 from surestep.auto.doctor import examine
@@ -14,7 +15,13 @@ from surestep.base.errors import ConfigurationError
 from surestep.cli.main import main
 from surestep.cli.starter import write_starter
 from surestep.problem.base import Problem, StockedProblem
-from surestep.problem.datasets import Split, SplitSizes
+from surestep.problem.datasets import (
+    Commitment,
+    SealedSplit,
+    SplitSizes,
+    TestSet,
+    TrainSet,
+)
 from surestep.problem.instance_files import fresh_instances
 from surestep.problem.penalties import L1
 
@@ -23,16 +30,29 @@ def test_data_are_split_without_repetition():
     numbers = np.arange(100.0)
     problem = Problem.of(lambda x, t: (x - t) ** 2, 0.0, thetas={"a": numbers})
     assert isinstance(problem, StockedProblem)
-    split = Split.draw(problem, SplitSizes(30, 20, 35, 15), 7)
+    split = opened(problem, SplitSizes(30, 20, 35, 15), 7)
     sets = [np.asarray(one.thetas["a"]) for one in vars(split).values()]
     assert sorted(np.concatenate(sets)) == numbers.tolist()
     # A smaller set is the beginning of a larger one, another seed shuffles again.
-    fewer = Split.draw(problem, SplitSizes(3, 2, 3, 1), 7)
+    fewer = opened(problem, SplitSizes(3, 2, 3, 1), 7)
     np.testing.assert_array_equal(fewer.train.thetas["a"], sets[2][:3])
-    other = Split.draw(problem, SplitSizes(30, 20, 35, 15), 8)
+    other = opened(problem, SplitSizes(30, 20, 35, 15), 8)
     assert not np.array_equal(other.train.thetas["a"], sets[2])
     with pytest.raises(ConfigurationError, match="of which 35 are for the train set, not 36"):
-        Split.draw(problem, SplitSizes(30, 20, 36, 15), 7)
+        SealedSplit.draw(problem, SplitSizes(30, 20, 36, 15), 7)
+
+
+def test_data_are_dealt_to_train_and_test_by_what_opens_them():
+    problem = Problem.of(lambda x, t: (x - t) ** 2, 0.0, thetas=np.arange(100.0))
+    sealed = SealedSplit.draw(problem, SplitSizes(30, 20, 35, 15), 7)
+    one, two = (sealed.open(Commitment("configuration", plan)) for plan in "ab")
+    assert one.prior.hashes == two.prior.hashes and one.validation.hashes == two.validation.hashes
+    assert one.train.hashes != two.train.hashes and one.test.hashes != two.test.hashes
+    for split in (one, two):
+        rows = np.concatenate([np.asarray(one.thetas) for one in vars(split).values()])
+        assert sorted(rows) == np.arange(100.0).tolist()
+    with pytest.raises(ConfigurationError, match="before there is a commitment"):
+        TestSet.draw(problem, 3, 7)
 
 
 def test_data_from_a_file_are_the_same_problem(tmp_path):
@@ -45,7 +65,7 @@ def test_data_from_a_file_are_the_same_problem(tmp_path):
     one = Problem.of(loss, np.zeros(3), thetas=arrays)
     other = Problem.of(loss, np.zeros(3), thetas=tmp_path / "data.npz")
     sizes = SplitSizes(5, 5, 5, 5)
-    assert Split.draw(one, sizes, 0).fingerprints() == Split.draw(other, sizes, 0).fingerprints()
+    assert opened(one, sizes, 0).fingerprints() == opened(other, sizes, 0).fingerprints()
     assert sizes_for(one) == SplitSizes(24, 16, 28, 12)
 
 
@@ -55,6 +75,7 @@ def test_fresh_instances_of_data_are_not_drawn_by_a_seed(tmp_path):
         fresh_instances(problem, "777", 10)
     np.savez(tmp_path / "new.npz", a=np.linspace(0.5, 2.5, 9))
     found = fresh_instances(problem, str(tmp_path / "new.npz"), 0)
+    assert isinstance(found, TrainSet)
     assert np.asarray(found.thetas["a"]).tolist() == np.linspace(0.5, 2.5, 9).tolist()
 
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from house.crash_child import empty
+from support.tiny import COMMITMENT
 from surestep.auto import race as racing
 from surestep.auto.candidates import candidates
 from surestep.auto.choice_file import read_choice, write_choice
@@ -138,7 +139,7 @@ def test_other_processes_are_told_what_was_chosen(instances, place):
     bench = Workbench(said, ["--problem", file])
     rule = registry.build(config, file, run).rule(config.seed)
     assert solver_fingerprint(bench.rule) == solver_fingerprint(rule)
-    assert bench.train.size == (40 if instances is None else 10)
+    assert bench.opened(COMMITMENT).size == (40 if instances is None else 10)
 
 
 @pytest.mark.parametrize("command", ["verify", "report", "resume"])

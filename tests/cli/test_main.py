@@ -44,7 +44,7 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_everything_the_plan_says(finished):
     folder, output, log = finished
     names = {path.name for path in folder.iterdir() if path.name[0] != "."}
-    stages = ("chosen_by", "imitate", "locate", "sample", "certify", "evaluate", "shifted")
+    stages = ("chosen_by", "imitate", "locate", "sample", "pilot", "certify", "evaluate", "shifted")
     files = {
         "config.json",
         "status.json",
@@ -73,6 +73,27 @@ def test_a_run_leaves_everything_the_plan_says(finished):
     # A plain log where there is no terminal, with rate, remaining time, ratio and success.
     assert "locate: 2000 of 2000 steps" in log
     assert "left, ratio" in log and "success" in log
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_fails_ends_with_a_sentence_and_what_stands(
+    tmp_path, monkeypatch, capfd
+):
+    folder = tmp_path / "run"
+    monkeypatch.setattr("surestep.run.afterwards.evaluate", lambda *_: 1 / 0)
+    assert main([*TINY, *SHORT, "--out", str(folder)]) == 0
+    output = capfd.readouterr().out
+    assert "With confidence 95% all of these hold" in output
+    assert "failed and is incomplete (ZeroDivisionError" in output
+    for name in ("certificate.json", "solver.safetensors"):
+        assert str(folder / name) in output and (folder / name).exists()
+    assert main(["report", str(folder)]) == 0
+    assert f"surestep resume {folder}" in capfd.readouterr().out
+    assert not (folder / "report.html").exists()
+    monkeypatch.undo()
+    kept = certificate(folder)
+    assert main(["resume", str(folder)]) == 0
+    assert (folder / "report.html").exists() and certificate(folder) == kept
 
 
 def test_the_solver_of_a_run_solves_a_file(finished, tmp_path, capfd):

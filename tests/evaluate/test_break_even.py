@@ -9,7 +9,7 @@ import pytest
 
 from support.types import unchecked
 from surestep.evaluate.break_even import break_even, training_seconds
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.report.race_table import speed
 from surestep.rollout.loop import Status
 

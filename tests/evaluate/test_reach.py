@@ -11,7 +11,8 @@ import pytest
 from support.reach import reach
 from support.tiny import CONFIG, EXPERIMENT, PROBLEM, SPLIT, TASK, changed
 from support.types import unchecked
-from surestep.evaluate.test_set import _iterations_needed, _timed, evaluate
+from surestep.evaluate.test_set import _iterations_needed, evaluate
+from surestep.evaluate.timing import timed
 from surestep.problem.base import instance
 from surestep.problem.datasets import TestSet
 from surestep.rollout.loop import Status
@@ -107,7 +108,7 @@ def test_every_accuracy_counts():
 def test_times_are_taken_for_the_iterations_that_are_needed():
     program: Any = Scripted(np.ones(10))
     iterations = np.arange(20).reshape(2, 10) + 1
-    found = _timed(program, FEW, iterations, True)
+    found = timed(program, FEW, iterations, True)
     assert found["seconds"].shape == (2, 10) and np.all(found["seconds"] > 0)
     assert found["seconds_batch"].shape == (2,)
     # First the longest compiles. One by one with as many as each needs, together with as many as
@@ -117,9 +118,9 @@ def test_times_are_taken_for_the_iterations_that_are_needed():
 
 
 @unchecked()
-def test_the_same_iterations_are_timed_once():
+def test_the_same_iterations_aretimed_once():
     program: Any = Scripted(np.ones(10))
-    found = _timed(program, FEW, np.full((3, 10), 7), np.arange(10) != 4)
+    found = timed(program, FEW, np.full((3, 10), 7), np.arange(10) != 4)
     # What is compiled for an instance that failed its check is compiled before.
     assert program.asked == [7] * (2 + 2 * 11)
     for name in ("seconds", "seconds_batch"):

@@ -20,17 +20,19 @@ from support.tiny import (
     planned,
     references,
 )
-from surestep.base.errors import ConfigurationError
+from surestep.base.errors import ConfigurationError, ProblemError
 from surestep.certify.gather import certify
 from surestep.certify.statements import make_certificate
-from surestep.evaluate.test_set import _ALONE, evaluate
+from surestep.evaluate.test_set import evaluate
+from surestep.evaluate.timing import ALONE
 from surestep.problem.base import instance
+from surestep.problem.datasets import TestSet
 from surestep.report import summary
 from surestep.report.draw import save_figure
 from surestep.report.figures import overview
 from surestep.report.profile import profile
 from surestep.rollout.loop import Status, rollout
-from surestep.rules.base import hyper_of, with_hyper
+from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.run.learned import Learned
 from surestep.train.experiment import Accuracies
 from surestep.train.sample import sample
@@ -47,7 +49,7 @@ def test_axes():
     assert FOUND.seconds.shape == FOUND.reach_iterations.shape == (3, 2, 64)
     assert FOUND.seconds_batch.shape == (3, 2)
     # A few are timed one by one, the same for all; the rest as a batch.
-    assert FOUND.alone == _ALONE == 20
+    assert FOUND.alone == ALONE == 20
     assert np.all(FOUND.seconds[:, :, :20] > 0) and np.all(np.isnan(FOUND.seconds[:, :, 20:]))
     assert np.all(FOUND.seconds_batch > 0)
 
@@ -171,6 +173,88 @@ def test_external_solvers_are_timed_and_their_losses_are_measured():
     assert FOUND.external == [] and FOUND.external_losses.shape == (0, 2, 64)
 
 
+class Failing(Rule):
+    """A rule that somebody has got wrong."""
+
+    def init(self, oracle, x):
+        raise ValueError("matrices that do not fit")
+
+    def step(self, oracle, state):
+        raise NotImplementedError
+
+
+def test_an_opponent_that_raises_is_left_out_and_a_note_says_so():
+    baselines = {"wrong": Failing(), **BASELINES}
+    found = evaluate(SETTINGS, TASK, LEARNED_RULE, baselines, Accuracies((1e2,)), SPLIT.test)
+    assert found.solvers == ["learned", "heavy ball", "conjugate gradients"]
+    (note,) = found.notes
+    assert "wrong" in note and "left out" in note and "matrices that do not fit" in note
+    np.testing.assert_array_equal(found.losses, FOUND.losses)
+    assert FOUND.notes == []
+    with pytest.raises(ValueError, match="do not fit"):
+        evaluate(SETTINGS, TASK, Failing(), BASELINES, Accuracies((1e2,)), SPLIT.test)
+
+
+def test_an_external_solver_that_raises_has_failed_there():
+    def moody(theta, target, accuracy):
+        if theta.target[0] > 0:
+            raise RuntimeError("singular")
+        return theta.target / theta.diagonal
+
+    def hopeless(theta, target, accuracy):
+        raise OSError("no licence")
+
+    def shapeless(theta, target, accuracy):
+        return np.zeros(3)
+
+    found = evaluate(
+        *(SETTINGS, TASK, LEARNED_RULE, {}, Accuracies((1e-3,)), SPLIT.test),
+        external={"moody": moody, "hopeless": hopeless, "shapeless": shapeless},
+    )
+    fails = np.asarray(SPLIT.test.thetas.target)[:20, 0] > 0
+    assert 0 < fails.sum() < 20
+    np.testing.assert_array_equal(np.isinf(found.external_losses[0, 0, :20]), fails)
+    np.testing.assert_array_equal(found.external_missed()[:, 0], [fails.sum(), 20, 20])
+    assert found.alone == 20 and np.all(np.isfinite(found.mean_seconds()))
+    first, second, third = found.notes
+    assert first == f"moody failed in {fails.sum()} of 20 solves: RuntimeError: singular"
+    assert second == "hopeless failed in 20 of 20 solves: OSError: no licence"
+    assert third.startswith("shapeless failed in 20 of 20 solves")
+
+
+def halves(thetas, unknown):
+    """Half the start's loss; no number where theta is unknown to it, and an error for a set."""
+    losses = 0.25 * np.sum(np.asarray(thetas.target) ** 2, axis=1)
+    if np.any(unknown(thetas)) and len(losses) > 1:
+        raise ValueError("some do not converge")
+    return np.where(unknown(thetas), np.nan, losses)
+
+
+def test_instances_whose_reference_is_unknown_are_left_out_of_what_is_counted_from_it():
+    def unknown(thetas):
+        return np.asarray(thetas.target)[:, 0] > 1.0
+
+    lost = unknown(SPLIT.test.thetas)
+    assert 0 < lost.sum() < 20
+    accuracies = Accuracies((1e2, 1e-3), lambda t: halves(t, unknown), "half the start's loss")
+    found = evaluate(SETTINGS, TASK, LEARNED_RULE, BASELINES, accuracies, SPLIT.test)
+    np.testing.assert_array_equal(np.isneginf(found.references), lost)
+    np.testing.assert_array_equal(found.known, ~lost)
+    kept = TestSet(instance(SPLIT.test.thetas, np.flatnonzero(~lost)))
+    rest = evaluate(SETTINGS, TASK, LEARNED_RULE, BASELINES, accuracies, kept)
+    np.testing.assert_array_equal(found.missed(), rest.missed())
+    np.testing.assert_array_equal(found.gradients_needed(), rest.gradients_needed())
+    np.testing.assert_allclose(
+        found.distances(found.losses[:, :, -1]), rest.distances(rest.losses[:, :, -1]), rtol=1e-9
+    )
+    (note,) = found.notes
+    assert f"unknown on {lost.sum()} of 64 test instances" in note
+
+    with pytest.raises(ProblemError, match="none of 64"):
+        none = Accuracies((1e2,), lambda thetas: np.full(len(thetas.target), np.nan))
+        evaluate(SETTINGS, TASK, LEARNED_RULE, BASELINES, none, SPLIT.test)
+
+
 @pytest.fixture(scope="module")
 def learned():
     prior = sample(
@@ -221,12 +305,12 @@ def test_the_summary_names_every_solver_and_what_was_missed(learned):
 def test_the_summary_says_what_training_is_worth(learned):
     timed = changed(FOUND, seconds=np.ones_like(FOUND.seconds) * np.array([1, 5, 2])[:, None, None])
     timed = changed(timed, reach_status=np.full_like(FOUND.reach_status, Status.REACHED))
-    worth = changed(learned, evaluation=timed, training_seconds=12.0)
+    worth = changed(learned, evaluated=timed, training_seconds=12.0)
     text = summary(worth)
     assert "Training took 12 s" in text
     assert "12 solves" in text and "(1 s a solve, conjugate gradients 2 s)" in text
     assert "never" not in text
-    text = summary(changed(worth, evaluation=FOUND))
+    text = summary(changed(worth, evaluated=FOUND))
     assert "never" in text and "instances more)" in text
 
 

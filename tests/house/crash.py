@@ -23,7 +23,7 @@ import numpy as np
 from jax._src import xla_bridge
 
 from house.crash_child import run
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.storage.run_folder import RunFolder
 
 SETTINGS = [

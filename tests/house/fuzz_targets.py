@@ -35,9 +35,10 @@ from surestep.rules import Checked, Coordinatewise, GradientDescent, Newton, Saf
 from surestep.rules.base import hyper_of
 from surestep.run.charges import Charge, read_charges
 from surestep.run.outcomes import OutcomeFolder
+from surestep.run.stored import read_plan
 from surestep.run.until import read_until_plan
 from surestep.run.verify.outcomes import verify_outcomes
-from surestep.run.verify.run import read_plan
+from surestep.solver.instance_monitor import InstanceMonitor
 from surestep.solver.monitor import Monitor
 from surestep.solver.solver import Solver
 from surestep.storage.checkpoint import FileCheckpoint
@@ -138,7 +139,10 @@ def _use_certificate(folder: Path) -> None:
 
 def _use_monitor(folder: Path) -> None:
     found = Monitor.load(folder / "state.json")
-    str(found.fed([0.0, 1.0, 0.5]))
+    found = found.fed([0.0, 1.0, 0.5])
+    if found.instances is not None:
+        found = found.shown(np.zeros((3, len(found.instances.edges))))
+    str(found)
     to_json(found)
 
 
@@ -220,13 +224,14 @@ def targets(folder: Path) -> dict[str, Target]:
     checkpoint = FileCheckpoint(folder / "locate.partial.safetensors")
     facts.write('{"steps": 1}')
     facts.write('{"steps": 2}')
+    watching = Monitor(0.1, instances=InstanceMonitor.of(np.arange(40.0)[:, None]))
     text = {
         "config": (configs, "config.json", _use_config),
         "status": ([status], "status.json", _use_status),
         "plan": ([_plan()], "plan.json", lambda folder: read_plan(folder / "plan.json")),
         "charges": ([charges], "charges.json", lambda folder: read_charges(RunFolder(folder))),
         "certificate": ([_certificate()], "certificate.json", _use_certificate),
-        "monitor": ([Monitor(0.1)], "state.json", _use_monitor),
+        "monitor": ([Monitor(0.1), watching], "state.json", _use_monitor),
         "until": ([_until_plan()], "plan.json", _use_until_plan),
         "plan of outcomes": ([_outcome_plan()], "plan.json", _use_outcome_plan),
     }

@@ -11,12 +11,12 @@ from support.tiny import (
     TASK,
     TEACHER,
     changed,
+    opened,
     planned,
     references,
 )
 from surestep.certify.gather import certify
 from surestep.evaluate.test_set import evaluate
-from surestep.problem.datasets import Split
 from surestep.problem.draw import working_precision
 from surestep.rules.base import hyper_of, with_hyper
 from surestep.train.experiment import Accuracies
@@ -32,7 +32,7 @@ BASELINES = EXPERIMENT.chosen(CONFIG.evaluate.baselines)
 def run(stage, seed):
     """One stage with data, weights and random numbers of its own."""
     with working_precision(PROBLEM):
-        split = Split.draw(PROBLEM, CONFIG.sizes, seed)
+        split = opened(PROBLEM, CONFIG.sizes, seed)
         rule = EXPERIMENT.rule(seed)
         rule = with_hyper(rule, 0.5 * hyper_of(rule))
     small = changed(CONFIG.sample, samples=3)

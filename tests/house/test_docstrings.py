@@ -47,8 +47,11 @@ METHODS: tuple[Callable[..., Any], ...] = (
     ss.RunFolder.status,
     ss.Experiment.chosen,
     ss.Constraint.assess,
-    ss.datasets.DataSet.draw,
-    ss.datasets.Split.draw,
+    ss.datasets.PriorSet.draw,
+    ss.datasets.TrainSet.draw,
+    ss.datasets.TestSet.draw,
+    ss.datasets.SealedSplit.draw,
+    ss.datasets.SealedSplit.open,
 )
 """They list arguments and have an example, as functions do."""
 

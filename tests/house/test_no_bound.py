@@ -24,7 +24,7 @@ from surestep.certify.posterior import Certified
 from surestep.certify.targets import FIRST
 from surestep.evaluate.test_set import EvaluateSettings
 from surestep.problem.base import Problem
-from surestep.problem.datasets import Split, SplitSizes
+from surestep.problem.datasets import SealedTrainSet, SplitSizes
 from surestep.problem.draw import draw
 from surestep.problem.goal import Goal
 from surestep.report import write_report
@@ -80,6 +80,8 @@ SETTINGS = changed(
     CONFIG,
     name="deep",
     problem=None,
+    block=256,
+    sample_block=1,
     goal=Goal(0.12, 2.0, "decrease"),
     horizon=15,
     sizes=SplitSizes(40, 60, 60, 20),
@@ -103,8 +105,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def opened(folder):
     """The train set that was certified on, the plan, what was observed, and what is stated."""
-    train = Split.draw(PROBLEM, SETTINGS.sizes, SETTINGS.seed).train
     plan = from_plain(Plan, json.loads(folder.plan_path.read_text()), "plan")
+    sealed = SealedTrainSet(PROBLEM, SETTINGS.sizes.train, SETTINGS.seed)
+    train = sealed.open(SETTINGS.commitment(plan.sha256))
     statements = Certificate.load(folder.certificate_path).statements
     stated = {statement.name: statement for statement in statements}
     return train, plan, folder.load("certify", Certified), stated

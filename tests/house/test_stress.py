@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import surestep
-from support.tiny import CONFIG, changed
+from support.tiny import CONFIG, changed, train_set
 from surestep.base.errors import ProblemError
 from surestep.problem.contract import check_problem
-from surestep.problem.datasets import PriorSet, SplitSizes, TrainSet
+from surestep.problem.datasets import PriorSet, SealedTrainSet, SplitSizes
 from surestep.problem.draw import working_precision
 from surestep.problem.goal import Goal
 from surestep.rules import Coordinatewise, GradientDescent
@@ -108,7 +108,7 @@ def require_sound(document):
 
 @pytest.fixture(scope="module")
 def data():
-    return PriorSet.draw(PROBLEM, 40, 0), TrainSet.draw(PROBLEM, 40, 0)
+    return PriorSet.draw(PROBLEM, 40, 0), SealedTrainSet(PROBLEM, 40, 0)
 
 
 def task(**changes):
@@ -197,7 +197,7 @@ class Broken(Edgy):
 
 
 def test_a_loss_that_is_none_at_the_start_names_the_instance():
-    thetas = TrainSet.draw(Broken(), 40, 0).thetas
+    thetas = train_set(40, 0, Broken()).thetas
     first = int(np.argmax(np.asarray(thetas.target)[:, 0] > 1.5))
     assert first > 0
     with pytest.raises(ProblemError, match=f"is not a number on . of 40.*on instance {first} "):

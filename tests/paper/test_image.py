@@ -16,7 +16,7 @@ from surestep import paper
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.cli.main import main
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.paper import deblurring, image, photographs
 from surestep.paper.deblurring import (
     Blurred,

@@ -12,12 +12,13 @@ from scipy import optimize, stats
 from surestep import paper
 from surestep.base.errors import ConfigurationError, ProblemError
 from surestep.base.keys import named_key
-from surestep.paper import lasso
+from surestep.paper import coordinate_descent, lasso
+from surestep.paper.active_set import minimiser
 from surestep.paper.coordinate_descent import CoordinateDescent, primal_and_dual
 from surestep.paper.lasso import Lasso, LassoInstance, LassoSettings
 from surestep.paper.normal import half_square_moments
 from surestep.problem.base import instance
-from surestep.problem.datasets import PriorSet
+from surestep.problem.datasets import PriorSet, TestSet
 from surestep.problem.draw import draw
 from surestep.problem.goal import Goal, thresholds
 from surestep.report import summary
@@ -182,15 +183,13 @@ def test_fista_comes_down_to_the_minimum_and_never_below():
     assert np.all(losses[:, -1] <= minima * (1 + 1e-9)), "with restart it converges linearly"
 
 
-def test_a_gap_that_is_not_reached_is_an_error():
-    class Lazy(CoordinateDescent):
-        def solve(self, target, weight, gap, sweeps=1):
-            return super().solve(target, weight, gap, 1)
-
+def test_a_gap_that_is_not_reached_is_an_error(monkeypatch):
+    # Both coordinate descent and the search stop where they begin.
+    monkeypatch.setattr(coordinate_descent, "minimiser", lambda matrix, target, weight, x: x)
     thetas = draw(SMALL, 2, named_key(0, "data"))
-    lazy = Lazy.of(SMALL.matrix)
+    outside = CoordinateDescent.of(SMALL.matrix)
     with pytest.raises(ProblemError, match=r"duality gap of .* on instance 0"):
-        lazy.minima(thetas.target, thetas.weight)
+        outside.minima(thetas.target, thetas.weight, 0.0)
 
 
 def test_coordinate_descent_stops_within_the_gap_that_was_asked_for():
@@ -268,17 +267,42 @@ def test_minima_are_found_where_coordinate_descent_stops_short_of_them():
     assert loss - least < 1e-5
 
 
-def test_a_polished_point_solves_the_equations_of_its_support():
-    family = Lasso.create(LassoSettings(rows=12, columns=30), 0)
-    theta = family.sample(named_key(5, "theta"))
+def test_minima_are_found_where_the_signs_of_a_rough_point_do_not_hold():
+    """Dropping the signs that flip, and adding none, once left a gap of 3.94 and ended a run."""
+    family = lasso.family(lasso.BEST)
+    hard = instance(TestSet.draw(family, 250, 911).thetas, 22)
+    target, weight = np.asarray(hard.target), float(hard.weight)
     outside = CoordinateDescent.of(family.matrix)
-    target, weight = np.asarray(theta.target), float(theta.weight)
-    rough = outside.solve(target, weight, 1e-3)
-    smooth = outside.polished(target, weight, rough)
-    gaps = [
-        np.subtract(*primal_and_dual(outside.matrix, target, weight, x)) for x in (rough, smooth)
-    ]
-    assert gaps[1] < 1e-9 < gaps[0]
-    active = smooth != 0
-    slopes = outside.matrix.T @ (target - outside.matrix @ smooth)
-    np.testing.assert_allclose(slopes[active], weight * np.sign(smooth[active]), rtol=1e-9)
+    rough = outside.solve(target, weight, 1e-11 * 3870)
+    loss, dual = primal_and_dual(outside.matrix, target, weight, rough)
+    assert loss - dual > 1e-10 * loss
+    x = minimiser(outside.matrix, target, weight, rough)
+    loss, dual = primal_and_dual(outside.matrix, target, weight, x)
+    assert loss - dual <= 1e-13 * loss
+    assert outside.minima(target[None], np.array([weight]))[0] == pytest.approx(loss, rel=1e-13)
+
+
+@pytest.mark.parametrize("start", ["zero", "dense", "wrong signs"])
+def test_the_search_over_signs_ends_at_the_minimiser_from_anywhere(start):
+    random = np.random.default_rng(1)
+    for number in range(20):
+        A, b, weight = random.normal(size=(12, 30)), random.normal(size=12), 0.3
+        x = {"zero": np.zeros(30), "dense": random.normal(size=30)}.get(start)
+        if x is None:
+            x = -minimiser(A, b, weight, np.zeros(30))
+        found = minimiser(A, b, weight, x)
+        slopes = A.T @ (b - A @ found)
+        active = found != 0
+        assert 0 < active.sum() <= 12, number
+        np.testing.assert_allclose(slopes[active], weight * np.sign(found[active]), rtol=1e-10)
+        assert np.abs(slopes).max() <= weight * (1 + 1e-10)
+
+
+def test_the_search_gets_along_with_equal_columns_and_with_no_target():
+    random = np.random.default_rng(2)
+    half = random.normal(size=(6, 5))
+    A, b = np.concatenate([half, half, -half], axis=1), random.normal(size=6)
+    for x in (np.zeros(15), np.ones(15), random.normal(size=15)):
+        loss, dual = primal_and_dual(A, b, 0.1, minimiser(A, b, 0.1, x))
+        assert loss - dual <= 1e-12 * loss
+    np.testing.assert_array_equal(minimiser(A, 0 * b, 0.1, np.ones(15)), np.zeros(15))

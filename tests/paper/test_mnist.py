@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from support.tiny import opened
 from surestep import paper
 from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.base.keys import named_key
@@ -19,7 +20,7 @@ from surestep.paper.digits import open_stock
 from surestep.paper.mnist import PAPER, TINY, Mnist, MnistSettings
 from surestep.problem.base import instance
 from surestep.problem.contract import check_problem
-from surestep.problem.datasets import Split, SplitSizes, TestSet, TrainSet
+from surestep.problem.datasets import SplitSizes, TestSet, TrainSet
 from surestep.problem.draw import draw
 from surestep.problem.instance_files import read_instances
 from surestep.rollout.batched import rollouts
@@ -149,7 +150,7 @@ def test_a_tie_in_a_pooling_window_counts_once():
 
 def test_every_image_is_equally_likely_in_every_set():
     problem = dataclasses.replace(PROBLEM, images=250)
-    split = Split.draw(problem, SplitSizes(400, 400, 400, 400), 0)
+    split = opened(problem, SplitSizes(400, 400, 400, 400), 0)
     sets = [np.asarray(getattr(split, name).thetas) for name in ("prior", "validation", "train")]
     for drawn in (*sets, np.asarray(split.test.thetas)):
         assert drawn.shape == (400, 250)

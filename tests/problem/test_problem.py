@@ -6,12 +6,22 @@ import numpy as np
 import pytest
 
 from support.catalogue import Bowl
+from support.tiny import changed
 from surestep.base.errors import ConfigurationError, ProblemError
 from surestep.base.keys import named_key
 from surestep.paper.quadratics import Quadratics, QuadraticsSettings, random_basis
 from surestep.problem.base import Problem, concatenated, instance
+from surestep.problem.commitment import require_word
 from surestep.problem.contract import check_problem
-from surestep.problem.datasets import PriorSet, Split, SplitSizes, TestSet, TrainSet, ValidationSet
+from surestep.problem.datasets import (
+    Commitment,
+    PriorSet,
+    SealedSplit,
+    SplitSizes,
+    TestSet,
+    TrainSet,
+    ValidationSet,
+)
 from surestep.problem.draw import draw, working_precision
 from surestep.problem.goal import Goal
 from surestep.problem.instances import Instances
@@ -122,8 +132,40 @@ def test_impossible_families_are_refused(settings):
         Quadratics.create(settings, 0)
 
 
+PLANNED = Commitment("the configuration's hash", "the plan's hash")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        changed(PLANNED, configuration="another"),
+        changed(PLANNED, plan="another"),
+        changed(PLANNED, word="said afterwards"),
+    ],
+)
+def test_whatever_is_changed_draws_another_train_set_and_no_other_prior_set(other):
+    sealed = SealedSplit.draw(QUADRATICS, SplitSizes(5, 6, 7, 8), 0)
+    one, two = (sealed.open(found) for found in (PLANNED, other))
+    assert not set(one.train.hashes) & set(two.train.hashes)
+    assert one.prior.hashes == two.prior.hashes and one.test.hashes == two.test.hashes
+    assert PLANNED.told == changed(PLANNED, word="said afterwards").told
+    assert one.train.hashes == sealed.open(PLANNED).train.hashes
+
+
+def test_a_longer_train_set_begins_with_a_shorter_one():
+    longer, shorter = (TrainSet.draw(QUADRATICS, size, 0, PLANNED) for size in (70, 7))
+    assert longer.hashes[:7] == shorter.hashes
+
+
+@pytest.mark.parametrize("word", ["two\nlines", " spaces ", "x" * 101, "\x1b[31m"])
+def test_a_word_that_cannot_be_printed_in_a_line_is_refused(word):
+    with pytest.raises(ConfigurationError, match="printable characters in one line"):
+        require_word(word)
+    require_word("as it should be")
+
+
 def test_four_sets_of_four_types_share_no_instance():
-    split = Split.draw(QUADRATICS, SplitSizes(5, 6, 7, 8), 0)
+    split = SealedSplit.draw(QUADRATICS, SplitSizes(5, 6, 7, 8), 0).open(PLANNED)
     kinds = [type(s) for s in (split.prior, split.validation, split.train, split.test)]
     assert kinds == [PriorSet, ValidationSet, TrainSet, TestSet]
     assert [split.prior.size, split.validation.size, split.train.size, split.test.size] == [

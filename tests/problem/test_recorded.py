@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
+from support.tiny import opened
 from surestep.auto.doctor import examine
 from surestep.base.errors import ConfigurationError, ProblemError
-from surestep.problem import Problem, Split, SplitSizes, StockedProblem
+from surestep.problem import Problem, SealedSplit, SplitSizes, StockedProblem
 from surestep.problem.instance_files import read_instances
 from surestep.problem.recorded import (
     DRIFT,
@@ -88,12 +89,12 @@ def test_a_group_is_in_one_set_and_counts_once():
     problem = recorded(copies)
     roles = ("PriorSet", "ValidationSet", "TrainSet", "TestSet")
     assert [problem.available(role) for role in roles] == [18, 12, 21, 9]
-    split = Split.draw(problem, SplitSizes(18, 12, 21, 9), seed=0)
+    split = opened(problem, SplitSizes(18, 12, 21, 9), 0)
     every = [split.prior, split.validation, split.train, split.test]
     rows = np.concatenate([np.asarray(one.thetas) for one in every])
     assert np.unique(rows, axis=0).shape == (60, 3)
     with pytest.raises(ConfigurationError, match="600 instances in 60 groups, of which 21 are for"):
-        Split.draw(problem, SplitSizes(18, 12, 22, 9), seed=0)
+        opened(problem, SplitSizes(18, 12, 22, 9), 0)
     assert "600 recorded instances in 60 groups that are equal" in problem.about_data
 
 
@@ -105,7 +106,7 @@ def test_which_instance_of_a_group_is_taken_is_drawn():
     place = {tuple(row): i for i, row in enumerate(thetas.tolist())}
     taken = np.zeros(300, int)
     for seed in range(200):
-        part = problem.part("TrainSet", 21, jax.random.key(seed))
+        part = problem.part("TrainSet", 21, *jax.random.split(jax.random.key(seed)))
         found = [place[tuple(row)] for row in np.asarray(part).tolist()]
         assert len({days[i] for i in found}) == 21
         taken[found] += 1
@@ -120,7 +121,7 @@ def test_copies_make_no_statement_false_more_often():
         fails = chance.random(60) < bad
         rows = np.column_stack([np.arange(60) + fails / 2, np.arange(60), np.arange(60)])
         problem = recorded(np.tile(rows, (10, 1)), ordered=False)
-        taken = problem.part("TrainSet", 21, jax.random.key(repeat))
+        taken = problem.part("TrainSet", 21, *jax.random.split(jax.random.key(repeat)))
         drawn = {"groups": np.asarray(taken)[:, 0] % 1 > 0}
         # What was done before: any rows of those that are for training.
         drawn["rows"] = np.repeat(fails, 10)[chance.permutation(600)[:210]]
@@ -247,7 +248,8 @@ def test_what_was_found_is_said():
 
 def test_a_file_with_copies_is_no_set_of_draws(tmp_path):
     problem = recorded(ROWS)
-    split = Split.draw(problem, SplitSizes(18, 12, 21, 9), seed=0)
+    sealed = SealedSplit.draw(problem, SplitSizes(18, 12, 21, 9), seed=0)
+    used = {"prior": sealed.prior, "validation": sealed.validation}
     others = RANDOM.normal(size=(50, 3))
 
     def read(rows, name):
@@ -257,11 +259,11 @@ def test_a_file_with_copies_is_no_set_of_draws(tmp_path):
 
     for name in ("new.npz", "new.npy"):
         with pytest.raises(ConfigurationError, match="only 50 of the 55 instances are different"):
-            require_fresh(split, read(np.concatenate([others, others[:5]]), name))
-        require_fresh(split, read(others, name))
+            require_fresh(used, read(np.concatenate([others, others[:5]]), name))
+        require_fresh(used, read(others, name))
     nearly = np.concatenate([others, others[:5] * (1 + 4e-16)])
     with pytest.raises(ConfigurationError, match="5 of the 55 instances are equal to others but"):
-        require_fresh(split, read(nearly, "new.npz"))
-    known = np.concatenate([others, np.asarray(split.prior.thetas)[:3] * (1 + 4e-16)])
+        require_fresh(used, read(nearly, "new.npz"))
+    known = np.concatenate([others, np.asarray(sealed.prior.thetas)[:3] * (1 + 4e-16)])
     with pytest.raises(ConfigurationError, match="3 of the 53 instances are, but for"):
-        require_fresh(split, read(known, "new.npz"))
+        require_fresh(used, read(known, "new.npz"))

@@ -14,19 +14,28 @@ SNIPPET = """
 from typing import Any
 from surestep.certify.gather import certify
 from surestep.evaluate.test_set import evaluate
-from surestep.problem.datasets import PriorSet, TestSet, TrainSet, ValidationSet
+from surestep.problem.datasets import (
+    Commitment, PriorSet, SealedSplit, TestSet, TrainSet, ValidationSet,
+)
 from surestep.train.locate import locate
 
 def right(anything: Any, p: PriorSet, v: ValidationSet, t: TrainSet, s: TestSet) -> None:
     locate(anything, anything, anything, p, v, 0)
-    certify(anything, anything, anything, anything, anything, t)
+    certify(anything, anything, anything, anything, anything, anything, t)
     evaluate(anything, anything, anything, anything, anything, s)
 
 def wrong(anything: Any, p: PriorSet, v: ValidationSet, t: TrainSet, s: TestSet) -> None:
     locate(anything, anything, anything, t, v, 0)
     locate(anything, anything, anything, p, t, 0)
-    certify(anything, anything, anything, anything, anything, v)
+    certify(anything, anything, anything, anything, anything, anything, v)
     evaluate(anything, anything, anything, anything, anything, t)
+
+def opened(anything: Any, sealed: SealedSplit, commitment: Commitment) -> None:
+    train = sealed.open(commitment).train
+    certify(anything, anything, anything, anything, anything, anything, train)
+    certify(anything, anything, anything, anything, anything, anything, sealed.train)
+    TrainSet.draw(anything, 8, 0)
+    sealed.test
 """
 
 
@@ -41,5 +50,5 @@ def test_a_leak_is_a_type_error(tmp_path):
     output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     found = [d for d in json.loads(output)["generalDiagnostics"] if d["severity"] == "error"]
     lines = [d["range"]["start"]["line"] for d in found]
-    assert lines == [13, 14, 15, 16], found
+    assert lines == [15, 16, 17, 18, 23, 24, 25], found
     shutil.rmtree(tmp_path)

@@ -161,7 +161,7 @@ def test_nothing_that_a_stranger_wrote_becomes_markup(folder):
     learned = dataclasses.replace(
         LEARNED,
         certificate=certificate,
-        evaluation=dataclasses.replace(
+        evaluated=dataclasses.replace(
             evaluation,
             solvers=[evaluation.solvers[0], *hostile(evaluation.solvers[1:])],
             external=hostile(evaluation.external),
@@ -210,7 +210,7 @@ def test_a_test_set_above_what_is_certified_is_marked():
     worse = LEARNED.evaluation.losses.copy()
     worse[0] *= 1e3
     evaluation = dataclasses.replace(LEARNED.evaluation, losses=worse)
-    table = certified_table(dataclasses.replace(LEARNED, evaluation=evaluation))
+    table = certified_table(dataclasses.replace(LEARNED, evaluated=evaluation))
     assert {cell.badge for row in table.rows for cell in row[2::2]} == {"above"}
     assert {cell.badge for row in certified_table(LEARNED).rows for cell in row} == {""}
 
@@ -274,7 +274,7 @@ def test_solvers_of_other_libraries_count_as_opponents():
     evaluation = dataclasses.replace(
         LEARNED.evaluation, external=["outsider"], external_losses=fast, external_seconds=fast
     )
-    learned = dataclasses.replace(LEARNED, evaluation=evaluation)
+    learned = dataclasses.replace(LEARNED, evaluated=evaluation)
     table = external_table(learned)
     assert table is not None
     assert [cell.badge for cell in table.rows[0][1:]] == ["ahead", ""] * len(ACCURACIES)
@@ -295,7 +295,7 @@ def test_a_page_without_opponents_or_defeats_says_so():
             )
         }  # fmt: skip
         evaluation = dataclasses.replace(e, **cut, solvers=[e.solvers[i] for i in keep])
-        learned = dataclasses.replace(LEARNED, evaluation=evaluation)
+        learned = dataclasses.replace(LEARNED, evaluated=evaluation)
         return words(render_page(learned, CONFIG, STATUS, figures, []))
 
     assert "There was no other solver to compare with" in text([0])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.types import unchecked
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.report.profile import performance_ratios, profile_panel, solved_within
 from surestep.rollout.loop import Status
 
@@ -23,6 +23,7 @@ def evaluated(needed, solvers=("learned", "a", "b")):
         "reach_status": status[:, None],
         "solvers": list(solvers),
         "accuracies": [0.1],
+        "references": np.zeros(needed.shape[1]),
         "above": "",
     }
     with unchecked():  # what is not looked at is not there

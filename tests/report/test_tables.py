@@ -14,7 +14,7 @@ from support.types import unchecked
 from surestep.base.errors import ConfigurationError
 from surestep.certify.certificate import Certificate
 from surestep.cli.main import main
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.report.tables import frame, table, timings, trajectories, write_parquet
 from surestep.rollout.loop import Status
 from surestep.run.learned import Learned

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from support.equal import assert_same
+from support.finished import finished
 from support.tiny import (
+    COMMITMENT,
     CONFIG,
     EXPERIMENT,
     OPPONENTS,
@@ -24,37 +26,33 @@ from support.tiny import (
     changed,
     planned,
     references,
+    sealed,
+    train_set,
 )
 from surestep.base.errors import ConfigurationError, ProblemError, RunFolderError
 from surestep.base.keys import named_key
 from surestep.certify.certificate import Certificate
 from surestep.certify.claims import base as claims
 from surestep.certify.gather import certify
-from surestep.certify.statements import make_certificate, rigorous_statements
-from surestep.problem import datasets as split
+from surestep.certify.statements import rigorous_statements
+from surestep.problem import sets
 from surestep.problem.base import Problem
-from surestep.problem.datasets import (
-    SplitSizes,
-    StreamedTrainSet,
-    TrainSet,
-    _require_room,
-    instance_hashes,
-)
+from surestep.problem.datasets import SplitSizes, TrainSet, _require_room
 from surestep.problem.draw import DrawnInChunks, draw
 from surestep.problem.form import as_instances
 from surestep.problem.instance_files import read_instances
+from surestep.problem.sets import StreamedTrainSet, instance_hashes
 from surestep.problem.streamed import ReadInChunks
 from surestep.rollout import tiles
 from surestep.rollout.observe import Observed, observe
 from surestep.rollout.tiles import Alone, Cuts, observe_all
 from surestep.rules.base import hyper_of, solver_fingerprint, with_hyper
-from surestep.run.charges import OWN, charge, read_charges
+from surestep.run.charges import read_charges
 from surestep.run.fresh import certify_again
 from surestep.storage.records import to_json
-from surestep.storage.run_folder import RunFolder
 from surestep.train.sample import Sampled
 
-KEY = named_key(3, "data", "TrainSet")
+KEY = named_key(3, "data", "TrainSet", *COMMITMENT.names)
 SIZE = 61
 
 
@@ -95,7 +93,7 @@ def test_cuts_cover_a_set_once_in_runs_of_one_length(size, block):
 
 def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
     """Each tile has the bits of the plain program; the whole set's program may round otherwise."""
-    train = TrainSet.draw(PROBLEM, SIZE, 3)
+    train = train_set(SIZE, 3)
     plan = planned(prior, train)
     watch, goals = short.watch(plan.iterations, 1), 0.5 * TASK.start_losses(train)[:, None]
     work = short.work(RULE, train, watch, prior.hypers, targets=goals)
@@ -123,7 +121,7 @@ def test_a_tile_is_what_one_program_makes_of_its_instances(short, prior):
 
 @pytest.mark.parametrize("together", [2, 3, 7])
 def test_samples_of_a_batch_are_what_each_is_alone(short, prior, together):
-    train = TrainSet.draw(PROBLEM, SIZE, 3)
+    train = train_set(SIZE, 3)
     plan = planned(prior, train)
     watch, goals = short.watch(plan.iterations, 1), 0.5 * TASK.start_losses(train)[:, None]
     alone, batch = (
@@ -171,7 +169,7 @@ asked: list[int] = []
 def test_a_streamed_set_gives_the_same_certificate_and_is_never_asked_for_all(short, prior):
     streamed = StreamedTrainSet(Watched(PROBLEM, SIZE, KEY, chunk=32))
     stored = TrainSet(draw(PROBLEM, SIZE, KEY))
-    assert stored.sha256 == TrainSet.draw(PROBLEM, SIZE, 3).sha256 == streamed.sha256
+    assert stored.sha256 == train_set(SIZE, 3).sha256 == streamed.sha256
     plan = planned(prior, stored)
     asked.clear()
     none = np.zeros(SIZE)
@@ -192,9 +190,9 @@ def test_parts_of_a_streamed_set_are_those_of_the_set():
 
 
 def test_only_large_train_sets_are_streamed(monkeypatch):
-    monkeypatch.setattr(split, "IN_MEMORY", SIZE)
-    assert type(TrainSet.draw(PROBLEM, SIZE, 3)) is TrainSet
-    large = TrainSet.draw(PROBLEM, SIZE + 1, 3)
+    monkeypatch.setattr(sets, "IN_MEMORY", SIZE)
+    assert type(train_set(SIZE, 3)) is TrainSet
+    large = train_set(SIZE + 1, 3)
     assert isinstance(large, StreamedTrainSet) and isinstance(large.thetas, DrawnInChunks)
     assert large.size == SIZE + 1
     assert large.thetas.key == KEY
@@ -269,24 +267,19 @@ def test_statements_do_not_depend_on_how_many_samples_are_averaged_at_a_time(pri
 @pytest.fixture
 def run(prior, tmp_path):
     """A folder with samples and a certificate, as a run leaves it."""
-    folder = RunFolder(tmp_path / "run")
-    plan = planned(prior)
-    found = certify(plan, TASK, RULE, prior, OPPONENTS, references(), SPLIT.train)
-    folder.save("sample", prior)
-    make_certificate("tiny", plan, "", found, {}, {}).save(folder.certificate_path)
-    charge(folder, OWN, plan.epsilon, SPLIT.train)
-    return folder
+    return finished(prior, tmp_path / "run")[0]
 
 
-def again(run, train, **options):
-    return certify_again(run, CONFIG, EXPERIMENT, train, 0.05, **options)
+def again(run, instances, **options):
+    return certify_again(run, CONFIG, EXPERIMENT, instances, 0.05, **options)
 
 
 def test_the_deployed_rule_alone_pays_for_no_other(run, prior):
-    train = TrainSet.draw(PROBLEM, 64, 3)
     mode = Certificate.load(run.certificate_path).deployed_sample
-    document, place = again(run, train, deployed=True)
+    document, place = again(run, sealed(64, 3), deployed=True)
     assert Certificate.load(place / "certificate.json") == document
+    train = sealed(64, 3).open(CONFIG.commitment(document.plan_sha256))
+    assert document.data_sha256["train"] == train.sha256
     rule = with_hyper(RULE, jnp.asarray(prior.hypers[mode]))
     misses = int(np.sum(~(TASK.losses(rule, train)[:, 0] <= TASK.thresholds(train))))
     # Clopper-Pearson at the claim's whole share: the prior has one sample.
@@ -295,15 +288,19 @@ def test_the_deployed_rule_alone_pays_for_no_other(run, prior):
     missing = next(s for s in document.statements if s.name == "missing the goal")
     assert missing.value == pytest.approx(expected, rel=1e-9)
     assert document.solver_sha256 == solver_fingerprint(rule)
-    assert document.deployed_sample == 0
+    # It is known by its number in the run, not among the one that is left.
+    assert document.deployed_sample == mode
 
 
-def test_the_deployed_rule_is_not_certified_by_what_chose_it(run):
+def test_the_deployed_rule_is_not_certified_by_what_chose_it(prior, tmp_path):
+    run, train = finished(prior, tmp_path / "run")
+    given = TrainSet(train.thetas)
     with pytest.raises(ConfigurationError, match="64 of the 64 instances are in the run's train"):
-        again(run, SPLIT.train, deployed=True)
+        again(run, given, deployed=True)
     run.certificate_path.unlink()
+    run.kept(run.certificate_path).copy.unlink()
     with pytest.raises(RunFolderError, match="no deployed rule yet"):
-        again(run, TrainSet.draw(PROBLEM, 64, 3), deployed=True)
+        again(run, sealed(64, 3), deployed=True)
     assert len(read_charges(run)) == 1
 
 
@@ -320,7 +317,7 @@ def begin(run, train, monkeypatch, **options):
 
 
 def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeypatch):
-    train = TrainSet.draw(PROBLEM, 64, 3)
+    train = TrainSet(train_set(64, 3).thetas)
     begin(run, train, monkeypatch)
     # The instances were opened for all samples; for the deployed one alone they cost again.
     document, place = again(run, train, deployed=True)
@@ -333,7 +330,7 @@ def test_an_unfinished_certificate_with_another_plan_is_another_one(run, monkeyp
 
 
 def test_of_two_that_were_interrupted_each_goes_on(run, monkeypatch):
-    train = TrainSet.draw(PROBLEM, 64, 3)
+    train = TrainSet(train_set(64, 3).thetas)
     for deployed in (False, True):
         begin(run, train, monkeypatch, deployed=deployed)
     for deployed, name in ((True, "2"), (False, "1")):
@@ -342,16 +339,29 @@ def test_of_two_that_were_interrupted_each_goes_on(run, monkeypatch):
         assert document.epsilon == pytest.approx(0.05 * int(name))
 
 
+def test_of_two_that_draw_each_goes_on_with_its_own_instances(run, monkeypatch):
+    for deployed in (False, True):
+        begin(run, sealed(64, 3), monkeypatch, deployed=deployed)
+    documents = {}
+    for deployed, name in ((True, "2"), (False, "1")):
+        documents[name], place = again(run, sealed(64, 3), deployed=deployed)
+        assert place.name == name and len(read_charges(run)) == 3
+        assert documents[name].epsilon == pytest.approx(0.05)
+        assert documents[name].standing.joint_epsilon == pytest.approx(0.05 * (1 + int(name)))
+    first, second = (documents[name].data_sha256["train"] for name in "12")
+    assert first != second
+
+
 def test_nothing_is_certified_again_before_the_runs_own_certificate_is_paid_for(run):
     run.kept(run.charges_path).write(to_json({"charges": []}))
     with pytest.raises(RunFolderError, match="finish the run first"):
-        again(run, TrainSet.draw(PROBLEM, 64, 3))
+        again(run, sealed(64, 3))
 
 
 def test_more_instances_than_a_folder_can_account_for_are_refused(run, monkeypatch):
     monkeypatch.setattr("surestep.run.fresh.MOST_CHARGED", 100)
     with pytest.raises(ConfigurationError, match="certified on 100 instances in all"):
-        again(run, TrainSet.draw(PROBLEM, 64, 3))
+        again(run, sealed(64, 3))
 
 
 def test_a_large_train_set_needs_no_room():
@@ -379,10 +389,10 @@ class Rounded(Problem):
 
 
 def test_an_instance_has_the_same_bits_however_many_are_drawn():
-    sets = [TrainSet.draw(Rounded(), size, 4).hashes for size in (3, 100, 250, 777, 4500)]
+    sets = [train_set(size, 4, Rounded()).hashes for size in (3, 100, 250, 777, 4500)]
     for smaller, larger in itertools.pairwise(sets):
         assert larger[: len(smaller)] == smaller
-    later = draw(Rounded(), 10, named_key(4, "data", "TrainSet"), first=95)
+    later = draw(Rounded(), 10, named_key(4, "data", "TrainSet", *COMMITMENT.names), first=95)
     assert instance_hashes(later) == sets[3][95:105]
 
 

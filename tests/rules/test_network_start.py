@@ -40,7 +40,7 @@ def test_the_start_is_the_formula_put_through_the_proximal_map():
         )  # fmt: skip
         theta = NONNEGATIVE.sample(jax.random.key(0))
         oracle = Oracle(NONNEGATIVE, theta)
-        found = rule.init(oracle, oracle.start).x
+        found = rule.point(rule.init(oracle, oracle.start))
         f = np.asarray(theta)
         b, w, i, t, o = (
             np.asarray(getattr(rule, name).array)
@@ -49,7 +49,7 @@ def test_the_start_is_the_formula_put_through_the_proximal_map():
         expected = np.maximum(0.5 + b + w @ f + o @ np.maximum(i @ f + t, 0), 0)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
         # What is resumed begins where it is told to, and the network is nothing to be learned.
-        np.testing.assert_array_equal(rule.resume(oracle, oracle.start).x, oracle.start)
+        np.testing.assert_array_equal(rule.point(rule.resume(oracle, oracle.start)), oracle.start)
         assert hyper_of(dataclasses.replace(rule, rule=ProximalGradient(0.1))).size == 0
 
 

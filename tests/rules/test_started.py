@@ -45,9 +45,9 @@ def test_only_starts_are_shifted():
     rule = Started(HeavyBall(STEP, 0.5), jnp.asarray(SHIFT))
     oracle = Oracle(PROBLEM, PROBLEM.sample(named_key(1, "started")))
     begun, elsewhere = rule.init(oracle, oracle.start), jnp.linspace(0.0, 1.0, 6)
-    np.testing.assert_array_equal(begun.x, SHIFT)
-    np.testing.assert_array_equal(rule.relocate(oracle, begun, elsewhere).x, elsewhere)
-    np.testing.assert_array_equal(rule.resume(oracle, elsewhere).x, elsewhere)
+    np.testing.assert_array_equal(rule.point(begun), SHIFT)
+    np.testing.assert_array_equal(rule.point(rule.relocate(oracle, begun, elsewhere)), elsewhere)
+    np.testing.assert_array_equal(rule.point(rule.resume(oracle, elsewhere)), elsewhere)
     twice = Scaled(rule, jnp.full(6, 0.3))
     np.testing.assert_allclose(twice.resume(oracle, elsewhere).x, elsewhere, rtol=1e-14)
 

@@ -17,16 +17,16 @@ import jax
 import numpy as np
 import pytest
 
-from support.tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SPLIT, TASK
+from support.finished import finished
+from support.tiny import CONFIG, EXPERIMENT, RULE, SPLIT, TASK, sealed
 from support.types import unchecked
 from surestep.base.errors import ConfigurationError, HostError
 from surestep.cli.main import main
 from surestep.cli.workers import Workbench, subject_of
-from surestep.problem.datasets import TrainSet
 from surestep.rollout.observe import Observed
 from surestep.rollout.tiles import Work
 from surestep.rules.base import hyper_of, with_hyper
-from surestep.run.charges import OWN, charge, read_charges
+from surestep.run.charges import read_charges
 from surestep.run.distributed import (
     Board,
     Joining,
@@ -37,8 +37,6 @@ from surestep.run.distributed import (
     unpack_seen,
 )
 from surestep.run.fresh import certify_again
-from surestep.storage.files import write_text
-from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder
 from surestep.train.sample import Sampled
 
@@ -67,20 +65,15 @@ sys.exit(alone_or_together(sys.argv[1:], twice))
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A folder as a run leaves it, with three samples of a rule that nobody has trained."""
-    folder = RunFolder(tmp_path_factory.mktemp("hosts") / "run")
     with jax.enable_x64(True):
         hyper = np.asarray(hyper_of(RULE))
         hypers = np.stack([0.001 * hyper, hyper, 0.01 * hyper])
         rules = [with_hyper(RULE, jax.numpy.asarray(one)) for one in hypers]
-    losses = np.stack([TASK.losses(rule, SPLIT.prior)[:, 0] for rule in rules])
-    thresholds = TASK.thresholds(SPLIT.prior)
-    folder.save(
-        "sample",
-        Sampled.given(hypers, np.full(3, 0.9), losses, thresholds, np.log(np.full(3, 1 / 3))),
-    )
-    write_text(folder.config_path, to_json(CONFIG))
-    charge(folder, OWN, 0.05, SPLIT.train)
-    return folder
+        losses = np.stack([TASK.losses(rule, SPLIT.prior)[:, 0] for rule in rules])
+        thresholds = TASK.thresholds(SPLIT.prior)
+        known = (np.full(3, 0.9), losses, thresholds, np.log(np.full(3, 1 / 3)))
+        prior = Sampled.given(hypers, *known)
+        return finished(prior, tmp_path_factory.mktemp("hosts") / "run")[0]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +82,7 @@ def alone(run, tmp_path_factory):
     copy = RunFolder(tmp_path_factory.mktemp("alone") / "run")
     shutil.copytree(run.path, copy.path)
     for seed in (777, 778):
-        certify_again(copy, CONFIG, EXPERIMENT, TrainSet.draw(PROBLEM, SIZE, seed), 0.05)
+        certify_again(copy, CONFIG, EXPERIMENT, sealed(SIZE, seed), 0.05)
     return copy
 
 
@@ -167,7 +160,7 @@ def test_processes_give_the_certificate_of_one_and_a_lost_one_is_done_without(
         return checked(work, tile, found)
 
     monkeypatch.setattr(Work, "checked", counted)
-    certify_again(run, CONFIG, EXPERIMENT, TrainSet.draw(PROBLEM, SIZE, 778), 0.05)
+    certify_again(run, CONFIG, EXPERIMENT, sealed(SIZE, 778), 0.05)
     assert len([tile for name, tile in seen if not name]) < 6
     same_certificate(run, alone, 2)
     assert len(read_charges(run)) == 3

@@ -24,10 +24,13 @@ from support.tiny import (
     planned,
     references,
 )
-from surestep.base.errors import ConfigurationError, RunFolderError
+from surestep.base.errors import ConfigurationError, EvaluationError, RunFolderError
 from surestep.certify.gather import certify
+from surestep.report import summary, write_report
 from surestep.rules import ConjugateGradients, Coordinatewise, GradientDescent
+from surestep.rules.base import Rule
 from surestep.run.pipeline import learn
+from surestep.run.stored import read_learned
 from surestep.storage.checkpoint import FileCheckpoint, Saving
 from surestep.storage.run_folder import RunFolder
 from surestep.train.sample import sample
@@ -210,14 +213,90 @@ def test_the_experiment_of_a_preset_is_the_one_that_was_built():
     assert EXPERIMENT.problem is PROBLEM
 
 
-def test_what_is_certified_is_on_disk_before_anything_is_evaluated(tmp_path, monkeypatch):
+def test_nothing_that_is_certified_is_lost_to_an_evaluation_that_fails(tmp_path, monkeypatch):
     run = RunFolder(tmp_path / "run")
-    monkeypatch.setattr("surestep.run.pipeline.evaluate", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        learn(SMALL, bowl(), run)
+    monkeypatch.setattr("surestep.run.afterwards.evaluate", lambda *_: 1 / 0)
+    learned = learn(SMALL, bowl(), run)
     monkeypatch.undo()
     kept = run.solver_path.read_bytes()
-    assert surestep.load(run.solver_path, Bowl()).certificate is not None
-    learned = learn(SMALL, bowl(), run)
-    assert learned.solver.certificate == surestep.load(run.solver_path, Bowl()).certificate
+    assert surestep.load(run.solver_path, Bowl()).certificate == learned.solver.certificate
+    (sentence,) = learned.incomplete
+    assert "ZeroDivisionError: division by zero" in sentence and "resume" in sentence
+    with pytest.raises(EvaluationError, match="ZeroDivisionError"):
+        print(learned.evaluation)
+    assert run.status()["evaluate"]["state"] == "incomplete"
+    stored = read_learned(SMALL, bowl(), run)
+    assert stored.evaluated is None and "ZeroDivisionError" in summary(stored)
+    assert write_report(stored, run) == {"certificate": run.certificate_path}
+
+    again = learn(SMALL, bowl(), run)
+    assert again.incomplete == () and again.evaluation.solvers == ["learned", "gradient descent"]
+    assert run.status()["evaluate"]["state"] == "done"
     assert run.solver_path.read_bytes() == kept
+
+
+def test_an_interruption_is_no_failed_evaluation(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    run = RunFolder(tmp_path / "run")
+    monkeypatch.setattr("surestep.run.afterwards.evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        learn(SMALL, bowl(), run)
+    assert run.certificate_path.exists() and run.solver_path.exists()
+    assert run.status()["evaluate"]["state"] == "running"
+
+
+def test_shifts_that_fail_leave_the_evaluation(monkeypatch):
+    monkeypatch.setattr("surestep.run.afterwards.evaluate_shifted", lambda *_: 1 / 0)
+    settings = changed(SMALL, evaluate=changed(SMALL.evaluate, shifted=4))
+    learned = learn(settings, bowl(shifts={"elsewhere": Bowl()}))
+    assert learned.evaluation.solvers == ["learned", "gradient descent"]
+    assert learned.shifted is None and "shifted failed" in learned.incomplete[0]
+
+
+def test_references_that_fail_stop_no_run_and_promise_no_closeness():
+    """What cannot be proved about an instance counts against the rule."""
+
+    def minima(thetas, wrong):
+        if np.any(wrong(thetas)):
+            raise ArithmeticError("the gap does not close")
+        return np.zeros(len(thetas))
+
+    def certified(share):
+        def wrong(thetas):
+            return np.asarray(thetas)[:, 0] > share
+
+        accuracies = surestep.Accuracies((1.0,), lambda t: minima(t, wrong), "the minimum")
+        return learn(SMALL, bowl(accuracies=accuracies, minima=accuracies.reference))
+
+    every, most = certified(np.inf), certified(1.5)
+    unknown = np.isneginf(most.certified.evidence.references)
+    assert 0 < unknown.sum() < unknown.size / 2
+    np.testing.assert_array_equal(most.certified.evidence.losses, every.certified.evidence.losses)
+    assert np.all(np.isinf(most.certified.evidence.reach[:, unknown, 0]))
+    assert "unknown on" in most.evaluation.notes[0] and "unknown on" in summary(most)
+    with pytest.raises(ArithmeticError, match="does not close"):
+        certified(-np.inf)
+
+
+class Broken(Rule):
+    """A rule that somebody has got wrong."""
+
+    def init(self, oracle, x):
+        raise ValueError("matrices that do not fit")
+
+    def step(self, oracle, state):
+        raise NotImplementedError
+
+
+def test_an_opponent_that_raises_stops_no_run_unless_it_was_asked_for():
+    baselines = {"wrong": Broken(), "gradient descent": GradientDescent(0.3)}
+    learned = learn(SMALL, bowl(baselines=baselines))
+    assert learned.evaluation.solvers == ["learned", "gradient descent"]
+    assert "wrong could not be evaluated" in learned.evaluation.notes[0]
+    names = [statement.name for statement in learned.certificate.statements]
+    assert "sooner than gradient descent" in names and "sooner than wrong" not in names
+    asked = changed(SMALL, certify=changed(SMALL.certify, opponents=("wrong",)))
+    with pytest.raises(ValueError, match="do not fit"):
+        learn(asked, bowl(baselines=baselines))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,18 @@ import numpy as np
 import pytest
 
 from support.shared import small_run
-from support.tiny import CONFIG, EXPERIMENT, PROBLEM, RULE, SMALL, SPLIT, TASK, changed
+from support.tiny import (
+    CONFIG,
+    EXPERIMENT,
+    PROBLEM,
+    RULE,
+    SMALL,
+    SPLIT,
+    TASK,
+    changed,
+    sealed,
+    train_set,
+)
 from support.types import unchecked
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.certify.certificate import Certificate
@@ -20,14 +32,14 @@ from surestep.certify.posterior import Certified, find_posterior
 from surestep.certify.statements import issue
 from surestep.cli.main import main
 from surestep.problem.base import instance
-from surestep.problem.datasets import PriorSet, Split, TrainSet, ValidationSet
+from surestep.problem.datasets import PriorSet, SealedSplit, TrainSet, ValidationSet
 from surestep.problem.instance_files import read_instances
 from surestep.rollout.tiles import Work
 from surestep.rules import ConjugateGradients, GradientDescent
 from surestep.rules.base import with_hyper
 from surestep.run.charges import read_charges
 from surestep.run.fresh import certify_again, certify_rule
-from surestep.run.instance_store import DRAWN, write_instances
+from surestep.run.instance_store import write_instances
 from surestep.run.verify.fresh import verify_fresh
 from surestep.run.verify.run import verify
 from surestep.storage.arrays import write_arrays
@@ -46,6 +58,9 @@ def original(tmp_path_factory):
 def run(original, tmp_path):
     shutil.copytree(original.path, tmp_path / "run")
     return RunFolder(tmp_path / "run")
+
+
+COPIES = "files of facts and their copies"
 
 
 def failed(run, rerun=0):
@@ -75,8 +90,8 @@ def test_a_changed_digit_in_any_statement_is_found(run, number):
 
     edit(run.certificate_path, change)
     found = failed(run)
-    assert len(found) == 1
-    assert found[0].startswith("statement: ")
+    assert found[0] == COPIES
+    assert [name[:11] for name in found[1:]] == ["statement: ", "the solver'"]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +124,9 @@ def reissue(run, plan_change):
     again = find_posterior(plan, prior, found.evidence)
     run.save("certify", again)
     rule = with_hyper(RULE, jnp.asarray(prior.hypers[again.deployed_sample]))
-    split = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
-    issue(SMALL.name, plan, rule, again, split).save(run.certificate_path)
+    drawn = SealedSplit.draw(PROBLEM, SMALL.sizes, SMALL.seed)
+    train = drawn.train.open(SMALL.commitment(plan.sha256))
+    issue(SMALL.name, plan, rule, again, prior, drawn, train).save(run.certificate_path)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +244,7 @@ def again(run, train, epsilon=0.05):
 
 
 def test_fresh_instances_give_a_fresh_certificate(run):
-    document, place = again(run, TrainSet.draw(PROBLEM, 200, 123))
+    document, place = again(run, sealed(200, 123))
     assert Certificate.load(place / "certificate.json") == document
     assert document.sizes["train"] == 200
     assert document.epsilon == 0.05
@@ -238,19 +254,49 @@ def test_fresh_instances_give_a_fresh_certificate(run):
     assert len(read_charges(run)) == 2
 
 
-def test_the_same_train_set_is_charged_to_the_same_ledger(run):
-    document, _ = again(run, SPLIT.train, epsilon=0.02)
+def given(size, seed):
+    """Instances as a file holds them."""
+    return TrainSet(train_set(size, seed).thetas)
+
+
+def test_given_instances_are_charged_to_the_same_ledger(run):
+    again(run, given(40, 9))
+    document, _ = again(run, given(40, 9), epsilon=0.02)
     assert document.epsilon == pytest.approx(0.07)
     assert document.ledger[0].name == "earlier certificates"
     assert document.ledger[0].epsilon == pytest.approx(0.05)
     assert sum(share.epsilon for share in document.ledger) == pytest.approx(0.07)
     assert "With confidence 93%" in str(document)
     assert "were opened before" in str(document)
+    assert "This is certificate 2 after the run's own: all 3 hold at once with confidence 88%." in (
+        str(document)
+    )
+    assert "came from a file" in str(document)
     # Part of it is charged too, and so is a set that holds it.
-    larger, _ = again(run, TrainSet.draw(PROBLEM, SPLIT.train.size + 10, SMALL.seed), epsilon=0.01)
+    larger, _ = again(run, given(50, 9), epsilon=0.01)
     assert larger.epsilon == pytest.approx(0.08)
     with pytest.raises(ConfigurationError, match="nothing would be certain"):
-        again(run, SPLIT.train, epsilon=0.95)
+        again(run, given(40, 9), epsilon=0.95)
+
+
+def test_a_seed_draws_other_instances_for_every_certificate(run):
+    documents = [again(run, sealed(20, 5))[0] for _ in range(2)]
+    assert [document.epsilon for document in documents] == [0.05, 0.05]
+    found: list[Any] = [(one.subject, one.standing) for one in documents]
+    assert [subject.number for subject, _ in found] == [1, 2]
+    assert [standing.joint_epsilon for _, standing in found] == pytest.approx([0.1, 0.15])
+    first, second = (document.data_sha256["train"] for document in documents)
+    assert first != second != train_set(20, 5).sha256
+
+
+def test_a_certificate_of_another_sample_than_the_deployed_one_says_so(run):
+    document, _ = again(run, sealed(20, 5))
+    own = Certificate.load(run.certificate_path)
+    assert document.standing is not None
+    assert document.standing.deployed_sample == own.deployed_sample
+    other = changed(document, deployed_sample=(own.deployed_sample + 1) % 3)
+    for one, said in ((document, document.deployed_sample != own.deployed_sample), (other, True)):
+        assert ("which the run has deployed" in str(one)) == said
 
 
 def unsound(run, rerun=0):
@@ -263,8 +309,8 @@ def further(original, tmp_path_factory):
     """A run with two later certificates, the second on instances of the first."""
     place = tmp_path_factory.mktemp("further") / "run"
     shutil.copytree(original.path, place)
-    again(RunFolder(place), TrainSet.draw(PROBLEM, 20, 5))
-    again(RunFolder(place), TrainSet.draw(PROBLEM, 20, 5), epsilon=0.02)
+    again(RunFolder(place), given(20, 5))
+    again(RunFolder(place), given(20, 5), epsilon=0.02)
     return RunFolder(place)
 
 
@@ -305,7 +351,7 @@ def test_a_later_certificate_that_hides_what_was_spent_is_found(later):
 
 
 def test_other_instances_than_those_charged_are_found(later):
-    train = TrainSet.draw(PROBLEM, 20, 6)
+    train = given(20, 6)
     write_instances(later.path / "certificates" / "2", train)
     found = unsound(later)
     assert "certificate 2: its instances are those it was charged for" in found
@@ -332,7 +378,7 @@ def test_instances_in_another_order_are_another_certificate(run, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    fresh = TrainSet.draw(PROBLEM, 20, 5)
+    fresh = given(20, 5)
     with monkeypatch.context() as patch:
         patch.setattr("surestep.run.fresh.certify", stopped)
         with pytest.raises(KeyboardInterrupt):
@@ -349,7 +395,7 @@ def test_what_chose_the_rule_cannot_certify_it(run, kind):
 
 
 def test_instances_that_repeat_are_refused(run):
-    few = TrainSet.draw(PROBLEM, 3, 9).thetas
+    few = train_set(3, 9).thetas
     often = TrainSet(few._replace(diagonal=jnp.tile(few.diagonal, (9, 1)),
                                   target=jnp.tile(few.target, (9, 1))))  # fmt: skip
     with pytest.raises(ConfigurationError, match="only 3 of the 27 instances are different"):
@@ -362,16 +408,15 @@ def test_an_interrupted_certificate_is_charged(run, monkeypatch):
 
     monkeypatch.setattr("surestep.run.fresh.certify", stopped)
     with pytest.raises(KeyboardInterrupt):
-        again(run, TrainSet.draw(PROBLEM, 20, 5))
+        again(run, sealed(20, 5))
     assert len(read_charges(run)) == 2
 
 
 def test_an_interrupted_certificate_goes_on_and_is_charged_once(run, monkeypatch):
-    fresh = TrainSet.draw(PROBLEM, 20, 5)
-    alone, _ = again(run, fresh)
+    alone, _ = again(run, given(20, 5))
     assert alone.epsilon == 0.05
     # The same on instances of their own: stopped after two of the three samples.
-    other = TrainSet.draw(PROBLEM, 20, 6)
+    other = given(20, 6)
     checked, seen = Work.checked, []
 
     def stopping(work, tile, found):
@@ -409,7 +454,7 @@ class Clock:
 
 
 def test_instances_from_a_file(run, tmp_path, capfd):
-    fresh = TrainSet.draw(PROBLEM, 40, 9).thetas
+    fresh = train_set(40, 9).thetas
     path = tmp_path / "new.npz"
     np.savez(path, diagonal=fresh.diagonal, target=fresh.target)
     assert read_instances(PROBLEM, path).sha256 == TrainSet(fresh).sha256
@@ -436,12 +481,17 @@ def test_a_classical_rule_by_the_same_path():
         TASK,
         changed(EXPERIMENT, baselines={"cg": ConjugateGradients(), "slow": GradientDescent(1e-7)}),
         SPLIT.prior,
-        SPLIT.train,
+        sealed(SPLIT.train.size, 0),
         changed(CONFIG.certify, opponents=("cg", "slow")),
     )
     assert all(statement.rigorous for statement in document.statements)
-    losses = TASK.losses(GradientDescent(1 / 500), SPLIT.train)[:, 0]
-    misses = int(np.sum(losses > TASK.thresholds(SPLIT.train)))
+    assert document.opened is not None
+    train = sealed(SPLIT.train.size, 0).open(document.opened.commitment)
+    assert document.data_sha256["train"] == train.sha256
+    assert document.opened.commitment.plan == document.plan_sha256
+    misses = int(
+        np.sum(TASK.losses(GradientDescent(1 / 500), train)[:, 0] > TASK.thresholds(train))
+    )
     # No posterior: plain Clopper-Pearson at the claim's share.
     missing = next(s for s in document.statements if s.name == "missing the goal")
     assert misses == 0
@@ -514,13 +564,7 @@ def test_a_later_certificate_needs_the_charge_of_the_runs_own(later):
         assert "the run's own certificate was charged first" in unsound(later)
 
 
-def test_stored_instances_are_compared_before_they_are_drawn(later):
-    place = later.path / "certificates" / "2"
-    key = {"key": np.zeros(2, np.uint32)}
-    write_arrays(place / "instances.safetensors", key, {"kind": DRAWN, "size": str(2**39)})
-    with pytest.raises(RunFolderError, match="how its 20 instances were drawn"):
-        unsound(later)
-    train = TrainSet.draw(PROBLEM, 21, 5)
-    write_instances(place, train)
+def test_stored_instances_are_compared_before_they_are_taken(later):
+    write_instances(later.path / "certificates" / "2", given(21, 5))
     with pytest.raises(RunFolderError, match="other instances than it should"):
         unsound(later)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from support.shared import small_run
-from support.tiny import EXPERIMENT, PROBLEM, SMALL, changed
+from support.tiny import EXPERIMENT, PROBLEM, SMALL, changed, sealed, train_set
 from surestep.base.errors import ConfigurationError
 from surestep.base.keys import named_key
 from surestep.certify.posterior import Certified, find_posterior
-from surestep.problem import datasets as split
 from surestep.problem import draw as drawing
-from surestep.problem.datasets import Split, TrainSet
+from surestep.problem import sets
+from surestep.problem.datasets import SealedSplit, SealedTrainSet, TrainSet
 from surestep.rollout.rounding import (
     EXACT,
     PERTURBATIONS,
@@ -29,11 +29,13 @@ from surestep.rollout.rounding import (
     perturbed_rule,
 )
 from surestep.rules.base import hyper_of
-from surestep.run.charges import read_charges, require_fresh
+from surestep.run.charges import read_charges
 from surestep.run.fresh import certify_again
 from surestep.run.pipeline import learn
+from surestep.run.stored import read_plan
+from surestep.run.verify.finished import made_elsewhere
 from surestep.run.verify.fresh import verify_fresh
-from surestep.run.verify.run import made_elsewhere, read_plan, verify
+from surestep.run.verify.run import verify
 from surestep.storage.run_folder import RunFolder
 from surestep.train.sample import Sampled
 
@@ -41,19 +43,19 @@ from surestep.train.sample import Sampled
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     folder = small_run(tmp_path_factory.mktemp("elsewhere") / "run")
-    certify_again(folder, SMALL, EXPERIMENT, TrainSet.draw(PROBLEM, 40, 7), 0.02)
+    certify_again(folder, SMALL, EXPERIMENT, sealed(40, 7), 0.02)
     return folder
 
 
 def other_last_bits(monkeypatch):
     """From now on this machine draws instances that differ in their last bits."""
-    draw = split.draw
+    draw = sets.draw
 
     def drawn(*arguments):
         # Another turn than those that verification takes.
         return Perturbed(TrainSet(draw(*arguments)), PERTURBATIONS + 1).part(0, arguments[1])
 
-    monkeypatch.setattr(split, "draw", drawn)
+    monkeypatch.setattr(sets, "draw", drawn)
 
 
 @pytest.fixture
@@ -65,6 +67,12 @@ def run(original, tmp_path, monkeypatch):
         place.mark("made_with", environments=[{"device": "gpu of another kind"}])
     other_last_bits(monkeypatch)
     return folder
+
+
+def opened_here(run):
+    """The run's train set as it is drawn here."""
+    commitment = SMALL.commitment(read_plan(run.plan_path).sha256)
+    return SealedTrainSet(PROBLEM, SMALL.sizes.train, SMALL.seed).open(commitment)
 
 
 def failed(run, rerun=0):
@@ -80,8 +88,8 @@ def edit(path, change):
 
 def test_what_was_made_elsewhere_stands_to_rounding(run):
     assert made_elsewhere(run)
-    data = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
-    assert data.train.hashes != read_charges(run)[0].instances
+    train = opened_here(run)
+    assert not set(train.hashes) & set(read_charges(run)[0].instances)
     assert failed(run, rerun=64) == []
 
 
@@ -126,9 +134,10 @@ def test_another_plan_is_found_elsewhere_too(run):
 
 
 def test_other_instances_are_found_elsewhere_too(run, monkeypatch):
-    other = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed + 1)
-    monkeypatch.setattr(Split, "draw", lambda *_: other)
-    assert {"the data sets", "the goal on every train instance"} <= set(failed(run))
+    other = SealedSplit.draw(PROBLEM, SMALL.sizes, SMALL.seed + 1)
+    monkeypatch.setattr(SealedSplit, "draw", lambda *_: other)
+    found = {"the goal on every prior instance", "losses of all 3 samples on the prior set"}
+    assert found | {"the goal on every train instance"} <= set(failed(run))
 
 
 @pytest.mark.parametrize("table", ["losses", "opponent_losses", "reach", "opponent_reach"])
@@ -142,29 +151,6 @@ def test_other_observations_are_found_elsewhere_too(run, table):
     evidence = dataclasses.replace(found.evidence, **{table: invented})
     run.save("certify", find_posterior(plan, prior, evidence))
     assert any("rolled out again" in name for name in failed(run, rerun=64))
-
-
-def test_the_same_seed_costs_again_on_another_machine(run):
-    charges = read_charges(run)
-    assert [charge.seed for charge in charges] == [SMALL.seed, 7]
-    fresh = TrainSet.draw(PROBLEM, 40, 7)
-    assert not set(fresh.hashes) & set(charges[1].instances)
-    costs = []
-    for seed in (7, 8):
-        _, place = certify_again(run, SMALL, EXPERIMENT, TrainSet.draw(PROBLEM, 40, seed), 0.02)
-        plan = read_plan(place / "plan.json")
-        costs.append(plan.epsilon)
-    assert costs == pytest.approx([0.04, 0.02])
-
-
-def test_the_seed_that_chose_the_deployed_rule_cannot_certify_it_anywhere(monkeypatch):
-    before = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
-    other_last_bits(monkeypatch)
-    train = TrainSet.draw(PROBLEM, 40, SMALL.seed)
-    assert not set(train.hashes) & set(before.train.hashes)
-    with pytest.raises(ConfigurationError, match="has drawn the run's train set"):
-        require_fresh(before, train, deployed=True)
-    require_fresh(before, train)
 
 
 def test_a_perturb_moves_numbers_by_a_last_bit_and_nothing_else():
@@ -297,42 +283,40 @@ def test_hits_that_are_missed_are_explained_if_a_perturb_misses_as_many():
 def test_samples_of_a_batch_are_verified_as_they_were_certified(tmp_path):
     folder, config = RunFolder(tmp_path / "run"), changed(SMALL, block=16, sample_block=2)
     learn(config, EXPERIMENT, folder)
-    certify_again(folder, config, EXPERIMENT, TrainSet.draw(PROBLEM, 40, 7), 0.02)
+    certify_again(folder, config, EXPERIMENT, sealed(40, 7), 0.02)
     checks = verify(folder, config, EXPERIMENT, 64) + verify_fresh(folder, config, EXPERIMENT, 64)
     assert [check.name for check in checks if not check.stands] == []
 
 
-def test_a_certificate_by_the_seed_that_chose_its_rule_does_not_stand(run):
-    """Forged: certify would have refused the seed."""
-    fresh = TrainSet.draw(PROBLEM, 40, 9)
-    _, place = certify_again(run, SMALL, EXPERIMENT, fresh, 0.02, deployed=True)
+def test_a_later_certificate_with_another_seed_in_its_charge_does_not_stand(run):
     assert failed(run) == []
     charges = json.loads(run.charges_path.read_text())
-    charges["charges"][-1]["seed"] = SMALL.seed
+    charges["charges"][-1]["seed"] += 1
     run.kept(run.charges_path).write(json.dumps(charges))
-    assert f"certificate {place.name}: its instances are fresh" in failed(run)
+    found = set(failed(run))
+    assert "certificate 1: the goal on every train instance" in found
+    assert "certificate 1: what opened the train set" in found
 
 
 @pytest.mark.parametrize(("name", "deployed"), [("prior", 0), ("validation", 0), ("train", 1)])
 def test_what_chose_the_rule_cannot_certify_it_anywhere_as_a_file(run, original, name, deployed):
     """The instances as they were where the run was made; here they would be drawn otherwise."""
-    data = {"prior": split.PriorSet, "validation": split.ValidationSet, "train": TrainSet}[name]
-    key = named_key(SMALL.seed, "data", data.role)
-    theirs = TrainSet(drawing.draw(PROBLEM, 24, key))
-    here = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
+    commitment = SMALL.commitment(read_plan(run.plan_path).sha256)
+    names = (*commitment.names,) if name == "train" else ()
+    role = {"prior": "PriorSet", "validation": "ValidationSet", "train": "TrainSet"}[name]
+    theirs = TrainSet(drawing.draw(PROBLEM, 24, named_key(SMALL.seed, "data", role, *names)))
+    here = SealedSplit.draw(PROBLEM, SMALL.sizes, SMALL.seed).open(commitment)
     assert not set(theirs.hashes) & set(getattr(here, name).hashes)
     with pytest.raises(ConfigurationError, match=f"24 of the 24 instances are in the run's {name}"):
         certify_again(run, SMALL, EXPERIMENT, theirs, 0.02, deployed=bool(deployed))
-    others = TrainSet(drawing.draw(PROBLEM, 24, named_key(99, "data", data.role)))
+    others = TrainSet(drawing.draw(PROBLEM, 24, named_key(99, "data", role)))
     certify_again(run, SMALL, EXPERIMENT, others, 0.02, deployed=bool(deployed))
 
 
 def test_instances_drawn_elsewhere_are_tied_to_their_evidence_by_what_rules_do(run, monkeypatch):
     """With one goal for all, other instances have the same goals; their losses are others."""
     checks = verify(run, SMALL, EXPERIMENT)
-    assert any("64 instances rolled out again" in check.name for check in checks)
-    drawn = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed)
-    other = Split.draw(PROBLEM, SMALL.sizes, SMALL.seed + 1)
-    monkeypatch.setattr(Split, "draw", lambda *_: dataclasses.replace(drawn, train=other.train))
+    assert any("the deployed rule on 64 instances" in check.name for check in checks)
+    monkeypatch.setattr(SealedTrainSet, "open", lambda *_: train_set(64, 99))
     names = [check.name for check in verify(run, SMALL, EXPERIMENT) if not check.stands]
     assert any("rolled out again" in name for name in names)

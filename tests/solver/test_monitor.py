@@ -1,12 +1,12 @@
-"""The monitor after deployment, and the planner before it."""
+"""The monitor after deployment."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from surestep.base.errors import ConfigurationError
-from surestep.bounds.sizes import best_failure, needed_size
 from surestep.solver import monitor as monitoring
+from surestep.solver.bets import log_rest
 from surestep.solver.monitor import Monitor
 
 
@@ -68,7 +68,7 @@ def test_what_is_bet_and_what_is_not_add_up_to_one():
     """So the wealth is 1 in the mean, whatever has been seen."""
     monitor = Monitor(0.25)
     for _ in range(200):
-        rest = np.exp(monitoring._log_rest(monitor.seen + 1))
+        rest = np.exp(log_rest(monitor.seen + 1))
         bet = np.exp(np.array(monitor.log_bets))
         # Failures are as probable as certified: no bet changes in the mean.
         means = 0.75 * (1 - 0.25 * np.array(monitoring._BETS) / 0.25) + 0.25 * (
@@ -79,7 +79,7 @@ def test_what_is_bet_and_what_is_not_add_up_to_one():
             assert bet.sum() + rest == pytest.approx(1.0, rel=1e-12)
         monitor = monitor.fed([0.25])  # an outcome that no bet wins or loses by
     assert np.exp(np.array(monitor.log_bets)).sum() + np.exp(
-        monitoring._log_rest(monitor.seen + 1)
+        log_rest(monitor.seen + 1)
     ) == pytest.approx(1.0, rel=1e-9)
 
 
@@ -107,23 +107,3 @@ def test_nonsense_is_refused():
     with pytest.raises(ConfigurationError, match="strictly between"):
         Monitor(0.0)
     assert Monitor(0.1).fed([]) == Monitor(0.1)
-
-
-@pytest.mark.parametrize("weight", [1.0, 0.9, 0.01])
-def test_the_planner_finds_the_smallest_size(weight):
-    size = needed_size(0.01, 0.05, weight)
-    # Without failures the bound is 1 - level^(1/n).
-    assert size == int(np.ceil(np.log(0.05 * weight) / np.log(0.99)))
-    assert best_failure(size, 0.05, weight) <= 0.01 < best_failure(size - 1, 0.05, weight)
-
-
-def test_the_planner_reckons_with_failures():
-    size = needed_size(0.05, 0.05, 0.9, observed=0.02)
-    # From there on always, whatever rounding to whole failures does.
-    for larger in range(size, size + 500):
-        assert best_failure(larger, 0.05, 0.9, observed=0.02) <= 0.05
-    assert size > needed_size(0.05, 0.05, 0.9)
-    with pytest.raises(ConfigurationError, match="cannot be certified"):
-        needed_size(0.01, 0.05, 0.9, observed=0.02)
-    with pytest.raises(ConfigurationError, match="instances would be needed"):
-        needed_size(1e-9, 0.05, 1.0, limit=1000)

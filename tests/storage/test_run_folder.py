@@ -52,6 +52,13 @@ def test_configurations_come_back_as_they_were(tmp_path):
     assert paper.read_config(folder) == CONFIG
 
 
+def test_pairs_of_a_word_and_a_number_come_back_as_they_were():
+    weighted = changed(CONFIG.certify, weights=(("goal 2 missed", 3.0), ("levels", 0.5)))
+    assert from_plain(type(weighted), to_plain(weighted)) == weighted
+    with pytest.raises(RunFolderError, match=r"weights\[0\]\[1\] should be a number"):
+        from_plain(type(weighted), to_plain(weighted) | {"weights": [["levels", "many"]]})
+
+
 def test_a_folder_belongs_to_one_configuration(tmp_path):
     folder = RunFolder(tmp_path / "run")
     for _ in range(2):

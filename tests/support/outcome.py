@@ -12,8 +12,8 @@ from surestep.certify.posterior import find_posterior
 from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import make_certificate
 from surestep.certify.targets import Target
+from surestep.evaluate.evaluated import LEARNED, Evaluated
 from surestep.evaluate.off_family import UNSHIFTED, Shifted
-from surestep.evaluate.test_set import LEARNED, Evaluated
 from surestep.problem.base import Problem
 from surestep.problem.goal import Goal
 from surestep.rollout.loop import Status
@@ -107,6 +107,7 @@ def seen(random, samples, size, targets, at):
         losses=ours[:, :, list(at)],
         thresholds=thresholds,
         references=references,
+        starts=ours[0, :, 0],
         reach=reach_of_paths(ours, levels),
         opponent_losses=theirs[None, :, HORIZON],
         opponent_reach=reach_of_paths(theirs, levels)[None],
@@ -174,5 +175,5 @@ def renamed(learned: Learned, name: str) -> Learned:
     assert learned.shifted is not None
     shifted = dataclasses.replace(learned.shifted, shifts=[UNSHIFTED, name])
     return dataclasses.replace(
-        learned, certificate=certificate, evaluation=evaluation, shifted=shifted
+        learned, certificate=certificate, evaluated=evaluation, shifted=shifted
     )

@@ -8,7 +8,7 @@ import jax
 
 from surestep import paper
 from surestep.certify.planning import pilot_run, plan_run, references_for
-from surestep.problem.datasets import Split
+from surestep.problem.datasets import Commitment, SealedSplit, SealedTrainSet, TrainSet
 from surestep.problem.draw import working_precision
 from surestep.rollout.batched import BLOCK
 from surestep.rules.base import with_hyper
@@ -23,14 +23,33 @@ assert EXPERIMENT.teacher is not None
 TEACHER = EXPERIMENT.teacher
 OPPONENTS = {"heavy ball": EXPERIMENT.baselines["heavy ball"]}
 
+COMMITMENT = Commitment("no configuration", "no plan")
+"""Opens train sets that no plan is made for."""
+
+
+def train_set(size, seed, problem=PROBLEM):
+    """A train set that no plan is made for."""
+    return TrainSet.draw(problem, size, seed, COMMITMENT)
+
+
+def sealed(size, seed):
+    """A train set that nobody has seen yet."""
+    return SealedTrainSet(PROBLEM, size, seed)
+
+
+def opened(problem, sizes, seed, commitment=COMMITMENT):
+    """All four sets, for no plan in particular."""
+    return SealedSplit.draw(problem, sizes, seed).open(commitment)
+
+
 with working_precision(PROBLEM):
     RULE = EXPERIMENT.rule(0)
-    SPLIT = Split.draw(PROBLEM, CONFIG.sizes, 0)
+    SPLIT = opened(PROBLEM, CONFIG.sizes, 0)
 
 TASK = Task(PROBLEM, CONFIG.goal, CONFIG.constraint, CONFIG.horizon, BLOCK)
 
 
-def planned(prior, train=SPLIT.train, rule=RULE, task=TASK, **changes):
+def planned(prior, train: TrainSet | SealedTrainSet = SPLIT.train, rule=RULE, task=TASK, **changes):
     """The plan for a prior, with heavy ball as the opponent unless changes say otherwise."""
     settings = changed(CONFIG.certify, **{"opponents": tuple(OPPONENTS)} | changes)
     experiment = changed(EXPERIMENT, statistics=task.statistics)
@@ -59,6 +78,9 @@ def changed(settings: Any, **changes: Any) -> Any:
 
 SMALL = changed(
     CONFIG,
+    # As many as a run takes by itself: its folder keeps them, and train sets follow from all of it.
+    block=BLOCK,
+    sample_block=1,
     locate=changed(CONFIG.locate, steps=600, check_every=200),
     sample=changed(CONFIG.sample, samples=3, burn_in=0, thinning=1),
     # Not the strongest: conjugate gradients end at rounding, of which nothing can be verified.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from surestep.auto.survey import Survey, quasi_newton_in
-from surestep.problem import AffineFront, Problem, working_precision
+from surestep.problem import AffineFront, Problem, Programme, instance, working_precision
 from surestep.problem.penalties import Simplex
 from surestep.problem.structure import Structure
 from surestep.rules import (
@@ -28,6 +28,7 @@ from surestep.rules import (
     Newton,
     NewtonCG,
     Predicted,
+    ProgrammeADMM,
     SharedADMM,
     SinglePrecisionQuasiNewton,
 )
@@ -68,11 +69,25 @@ class Candidate:
 def candidates(problem: Problem, found: Survey, structure: Structure) -> list[Candidate]:
     """All that could solve the problem, the simplest first."""
     with working_precision(problem):
+        if isinstance(problem, Programme):
+            return [splitting(problem, found)]
         return list(
             _composite(problem, found, structure)
             if found.composite
             else _smooth(problem, found, structure)
         )
+
+
+def splitting(problem: Programme, found: Survey) -> Candidate:
+    """ADMM with the penalty that the survey has found, and others around it."""
+    assert found.data is not None
+    theta = instance(found.data.thetas, 0)
+    rule = ProgrammeADMM.of(problem, 1 / found.smoothness, theta=theta)
+    shares = sorted(np.geomspace(1 / 16, 16, 9), key=lambda share: abs(np.log(share)))
+    grid = [np.array([np.log(s / found.smoothness), r]) for r in (1.6, 1.85) for s in shares]
+    return Candidate(
+        "ADMM with equalities solved for", rule, True, trainable=True, variants=tuple(grid), turn=0
+    )
 
 
 def _accelerated(found: Survey, name: str) -> Iterator[Candidate]:
@@ -166,7 +181,7 @@ def in_single_precision(candidate: Candidate, problem: Problem, dimension: int) 
     rule = candidate.rule
     if problem.precision == "float32" or dimension < _WORTH_CASTING:
         return None
-    if isinstance(rule, SharedADMM | FrontADMM):
+    if isinstance(rule, SharedADMM | FrontADMM | ProgrammeADMM):
         changed = dataclasses.replace(rule, single=True)
     elif isinstance(rule, MetricQuasiNewton) and rule.root.ndim == 2:
         fields = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
@@ -241,6 +256,10 @@ def _widened(rule: Rule, structure: Structure) -> Rule:
     if isinstance(rule, StartsElsewhere):
         inner = _widened(rule.rule, structure)
         return rule if inner is rule.rule else dataclasses.replace(rule, rule=inner)
+    if isinstance(rule, ProgrammeADMM):
+        early = jnp.broadcast_to(rule.relaxation, (_TIMES,))
+        wide = jnp.broadcast_to(rule.log_penalty, (rule.groups,))
+        return dataclasses.replace(rule, log_penalty=wide, relaxation=early)
     if isinstance(rule, FrontADMM):
         number = len(rule.matrix.array)
     elif isinstance(rule, SharedADMM) and (structure.penalty_separable or rule.total is not None):

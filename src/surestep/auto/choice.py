@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 from surestep.auto.arena import HELD, Arena, Entry, Use
 from surestep.auto.candidates import Candidate
 from surestep.auto.outsiders import outsiders
+from surestep.auto.programme_survey import survey_programme
 from surestep.auto.race import Race, Racer, hold_race
 from surestep.auto.survey import Survey, survey, surveyed_instances
 from surestep.auto.trusted import solve_all, trusted_solver
@@ -22,6 +23,7 @@ from surestep.problem import (
     CompositeProblem,
     PriorSet,
     Problem,
+    Programme,
     StockedProblem,
     Theta,
     point_size,
@@ -36,6 +38,7 @@ from surestep.rules import (
     FrontADMM,
     Frozen,
     GradientDescent,
+    ProgrammeADMM,
     ProximalGradient,
     SharedADMM,
 )
@@ -50,6 +53,7 @@ _SURE = 0.97  # the share of instances that should pass the check
 _OPPONENTS = 2  # classical methods that the evaluation shows
 _TRIAL, _USUAL, _FEWEST = 0.1, 1000, 4  # of the time: so many iterations of so many instances
 _LAST = 0.05  # of the time: what looking for the moment of the check may take
+_UNTIL_SOLVED = 10_000  # iterations that help an instance of a programme, at most
 _LONGER = 1.75  # but no more iterations than that many times those for nine of ten
 
 
@@ -102,7 +106,10 @@ def survey_of(
     jax.block_until_ready(data.thetas)
     # Data are not drawn, and what takes time there is compiled once.
     drawing = 0.0 if isinstance(problem, StockedProblem) else watch.seconds / most
-    found = survey(problem, data, seconds=seconds, report=report)
+    if isinstance(problem, Programme):
+        found = survey_programme(problem, data, seconds=seconds, report=report)
+    else:
+        found = survey(problem, data, seconds=seconds, report=report)
     return dataclasses.replace(found, drawing=drawing)
 
 
@@ -120,14 +127,17 @@ def choose(
     data = found.data or PriorSet.draw(problem, len(found.minima), seed)
     structure = find_structure(problem, data.thetas)
     most = _comparable(found.pace, seconds)
-    arena = Arena.of(
-        problem, data.thetas, found.starts, found.minima, found.fitted, accuracy, seed, most
-    )
+    # Accuracies of programmes are residuals, whatever the start's is.
+    starts = np.ones_like(found.minima) if isinstance(problem, Programme) else found.starts
+    arena = Arena.of(problem, data.thetas, starts, found.minima, found.fitted, accuracy, seed, most)
     race = hold_race(arena, found, structure, use, seconds, report)
     rule = _checked(arena, race, found, structure, _LAST * seconds)
+    if isinstance(problem, Programme):
+        # Help stops when it is there, and is certain to get there.
+        rule = dataclasses.replace(rule, tolerance=accuracy, compared=False, rescue=_UNTIL_SOLVED)
     return Choice(
         rule,
-        _opponents(race, found),
+        _opponents(problem, race, found),
         _words(race),
         race.entries,
         rule.at,
@@ -162,7 +172,7 @@ def _words(race: Race) -> str:
     return f"{entry.name} ({how}), checked once after its iterations"
 
 
-def _opponents(race: Race, found: Survey) -> dict[str, Rule]:
+def _opponents(problem: Problem, race: Race, found: Survey) -> dict[str, Rule]:
     """The race's best classical methods, but not the one that was chosen itself."""
     chosen = race.winner.entry
     others = [
@@ -171,6 +181,8 @@ def _opponents(race: Race, found: Survey) -> dict[str, Rule]:
         if math.isfinite(racer.entry.iterations) and racer.entry != chosen
     ]
     step = 1 / found.smoothness
+    if isinstance(problem, Programme):
+        return {other.name: Frozen(other.rule) for other in others[:_OPPONENTS]}
     simplest: Rule = ProximalGradient(step) if found.composite else GradientDescent(step)
     name = "proximal gradient" if found.composite else "gradient descent"
     few = others[:_OPPONENTS] or [Candidate(name, simplest)]
@@ -209,7 +221,7 @@ def _checked(
 
 def _fallback(classical: Rule, found: Survey) -> Rule:
     """What helps instances that fail: the best classical rule, if it converges from anywhere."""
-    if isinstance(classical, SharedADMM):
+    if isinstance(classical, SharedADMM | ProgrammeADMM):
         return Frozen(classical)
     if isinstance(classical, FrontADMM):
         return Frozen(dataclasses.replace(classical, guarded=True))
@@ -244,7 +256,9 @@ def _at_check(checked: Checked, problem: Problem, thetas: Theta) -> Ended:
 
 def experiment_for(problem: Problem, choice: Choice, accuracies: tuple[float, ...]) -> Experiment:
     """The experiment of a problem with the rule that was chosen for it."""
-    solver = trusted_solver(isinstance(problem, CompositeProblem), choice.smoothness)[0]
+    composite = isinstance(problem, CompositeProblem)
+    solver = trusted_solver(composite, choice.smoothness)[0]
+    exact = isinstance(problem, Programme)  # a residual's minimum is 0
 
     def minima(thetas: Theta) -> np.ndarray:
         return solve_all(problem, choice.smoothness, thetas, choice.reference)
@@ -258,12 +272,14 @@ def experiment_for(problem: Problem, choice: Choice, accuracies: tuple[float, ..
         create_rule=create_rule,
         teacher=None,
         baselines=choice.baselines,
-        accuracies=Accuracies(
+        accuracies=Accuracies(accuracies)
+        if exact
+        else Accuracies(
             accuracies,
             minima,
             f"the least loss that {_TRUSTED[type(solver)]} finds in {choice.reference} iterations",
         ),
-        minima=minima,
+        minima=None if exact else minima,
         external=outsiders(problem),
         race=choice.noted,
     )

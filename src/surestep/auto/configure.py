@@ -21,6 +21,7 @@ from surestep.problem import (
     ROLES,
     Goal,
     Problem,
+    Programme,
     SplitSizes,
     StockedProblem,
 )
@@ -162,7 +163,7 @@ def configure(
         usual,
         problem=dataclasses.replace(
             settings,
-            accuracies=tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6)),
+            accuracies=_accuracies(problem, found, settings.accuracy),
             left_out=afforded.left_out,
         ),
         goal=goal_for(problem, found),
@@ -175,7 +176,9 @@ def configure(
             usual.certify,
             compared=afforded.compared,
             closeness=afforded.closeness,
-            shares=tuple(sorted({1e-2, 1e-4, settings.accuracy}, reverse=True)),
+            shares=()
+            if isinstance(problem, Programme)
+            else tuple(sorted({1e-2, 1e-4, settings.accuracy}, reverse=True)),
             pilot=PILOT,
         ),
         evaluate=dataclasses.replace(usual.evaluate, timed=min(usual.evaluate.timed, sizes.test)),
@@ -183,6 +186,13 @@ def configure(
     opponents = dict(tuple(choice.baselines.items())[: afforded.opponents])
     reference = max(_LEAST_REFERENCE, int(choice.reference * afforded.minima))
     return config, dataclasses.replace(choice, baselines=opponents, reference=reference)
+
+
+def _accuracies(problem: Problem, found: Survey, accuracy: float) -> tuple[float, ...]:
+    """Residuals of programmes; of other losses, shares of what there is to gain."""
+    if isinstance(problem, Programme):
+        return tuple(sorted({1e-2, 1e-3, accuracy}, reverse=True))
+    return tuple(_digit(share * found.gap) for share in (1e-2, 1e-4, 1e-6))
 
 
 def _constraint(validation: int) -> Constraint:

@@ -22,6 +22,7 @@ from surestep.base.keys import named_key
 from surestep.problem import (
     CompositeProblem,
     Problem,
+    Programme,
     StockedProblem,
     Theta,
     as_instances,
@@ -70,7 +71,8 @@ def examine(problem: Problem, seed: int = 0) -> list[str]:
         notes.append("losses and gradients at the start are finite, and the loss depends on x")
         if _composite(problem):
             notes.append(_proximal(problem, thetas))
-        notes.append(_short_run(problem, thetas))
+        if not isinstance(problem, Programme):  # nobody follows the gradient of residuals
+            notes.append(_short_run(problem, thetas))
         notes += [*_speed(problem, thetas), *slow]
     return notes
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 __all__ = [
     "ConfigurationError",
+    "EvaluationError",
     "HostError",
     "InfeasibleError",
     "ProblemError",
@@ -94,6 +95,20 @@ class VerificationError(SurestepError):
     """
 
     exit_code = 5
+
+
+class EvaluationError(SurestepError):
+    """An evaluation that failed after the certificate was written; certificate and solver stand.
+
+    **Example:**
+
+    ```python
+    try:
+        print(learned.evaluation.solvers)
+    except ss.errors.EvaluationError as error:
+        print(error, learned.certificate)
+    ```
+    """
 
 
 class RunFolderError(SurestepError):

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.base.errors import ConfigurationError
+from surestep.bounds.betting import Bet
 from surestep.bounds.family import Vector, checked_epsilon, normalised
 from surestep.bounds.kl import (
     binomial_tail,
@@ -25,6 +26,14 @@ Form = Literal["binomial", "chernoff", "pac-bayes-kl"]
 """`binomial`: exact, for values 0 and 1. `chernoff`: relative entropy, each sample by itself.
 `pac-bayes-kl`: relative entropy, posteriors by their divergence from the prior."""
 
+Bound = Form | tuple[Bet, ...]
+"""A form that needs no more than means, or bets, which are made on every value."""
+
+
+def log_levels(log_prior: Vector, epsilon: float) -> Vector:
+    """The logarithms of the levels at which the samples' bounds hold: they add up to epsilon."""
+    return normalised(log_prior) + np.log(checked_epsilon(epsilon))
+
 
 def sample_uppers(
     means: Float[np.ndarray, "*rest sample"],
@@ -35,7 +44,7 @@ def sample_uppers(
 ) -> Float[np.ndarray, "*rest sample"]:
     """An upper bound for every sample's true mean; jointly false with probability epsilon."""
     means = np.asarray(means, np.float64)
-    cost = -normalised(log_prior) - np.log(checked_epsilon(epsilon))
+    cost = -log_levels(log_prior, epsilon)
     if form == "chernoff":
         return kl_upper(means, cost / size)
     if form == "pac-bayes-kl":
@@ -62,15 +71,22 @@ def posterior_upper(
 
     Whose outcome, if it is at hand, is not computed again.
     """
-    weights = np.exp(normalised(log_posterior))
     if form != "pac-bayes-kl":
         if uppers is None:
             uppers = sample_uppers(means, size, log_prior, epsilon, form)
-        return np.asarray(np.minimum(uppers @ weights, 1.0))
+        return drawn_upper(uppers, log_posterior)
+    weights = np.exp(normalised(log_posterior))
     kl = divergence(normalised(log_posterior), normalised(log_prior))
     radius = (kl + log_kl_moment(size) - np.log(checked_epsilon(epsilon))) / size
     average = np.minimum(np.asarray(means, np.float64) @ weights, 1.0)
     return kl_upper(average, radius)
+
+
+def drawn_upper(
+    uppers: Float[np.ndarray, "*rest sample"], log_posterior: Vector
+) -> Float[np.ndarray, "*rest"]:
+    """What bounds that hold for all samples at once say of one that is drawn from a posterior."""
+    return np.asarray(np.minimum(uppers @ np.exp(normalised(log_posterior)), 1.0))
 
 
 def quantile_uppers(
@@ -83,7 +99,7 @@ def quantile_uppers(
     beforehand. Infinite where there are too few instances. Jointly false with epsilon.
     """
     samples, size = losses.shape
-    levels = np.exp(normalised(log_prior) + np.log(checked_epsilon(epsilon)))
+    levels = np.exp(log_levels(log_prior, epsilon))
     above = np.array(most_above(size, share, tuple(levels.tolist())))
     ranked = np.sort(losses, axis=1)
     found = ranked[np.arange(samples), size - 1 - np.maximum(above, 0)]

@@ -34,16 +34,22 @@ from surestep.certify.claims import (
     UserStatistic,
     Within,
 )
+from surestep.certify.claims.base import BoundedClaim
 from surestep.certify.evidence import Evidence, reach_of_paths
+from surestep.certify.forms import tightest
+from surestep.certify.pilot import Pilot
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import find_posterior
 from surestep.certify.proposals import QUANTILES
+from surestep.certify.settings import CertifySettings
 from surestep.certify.statements import rigorous_statements
 from surestep.certify.targets import Target
 from surestep.problem import reached
 from surestep.train import Sampled
 
 ITERATIONS = (0, 5, 10)
+BY_BETTING = ", betting"
+"""How the names of claims end whose means are bounded by betting."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +68,8 @@ class AuditFamily:
     """Where losses are clipped; if they may be negative: how far above the opponent's they may be.
     """
     nonnegative: bool = True
+    betting: bool = True
+    """Whether means are bounded by betting, too."""
 
     @property
     def second_moment(self) -> float:
@@ -71,9 +79,12 @@ class AuditFamily:
     def plan(self, size: int, epsilon: float) -> Plan:
         """All claims there are, with the shares of a real run."""
         claims = self._claims() if self.nonnegative else self._claims_without_bound()
+        if self.betting:
+            bounded = [c for c in claims if isinstance(c, BoundedClaim) and c.form == "chernoff"]
+            claims += tuple(dataclasses.replace(c, name=c.name + BY_BETTING) for c in bounded)
         moment = self.second_moment if self.nonnegative else 1.0
         centre = np.sqrt(2 * size * np.log(20 / epsilon) / moment)
-        return Plan(
+        plain = Plan(
             epsilon=epsilon,
             shares=divide(epsilon, {claim.name: claim.weight for claim in claims}).shares,
             horizon=ITERATIONS[-1],
@@ -89,6 +100,19 @@ class AuditFamily:
             bounded=self.nonnegative,
             claims=claims,
         )
+        return self._bet_on(plain) if self.betting else plain
+
+    def _bet_on(self, plain: Plan) -> Plan:
+        """Constants and bets are chosen as in a run: on instances of their own."""
+        size = plain.train_size
+        pilot = Pilot(self.draw(np.random.default_rng(12), size).of(slice(0, 1)), ("other",))
+        weight = float(np.exp(plain.log_prior[0]))
+        tight = tightest(CertifySettings(form="betting"), plain, pilot, weight)
+        chosen = (
+            b if a.name.endswith(BY_BETTING) else a
+            for a, b in zip(plain.claims, tight.claims, strict=True)
+        )
+        return dataclasses.replace(plain, claims=tuple(chosen))
 
     def _claims(self) -> tuple[AnyClaim, ...]:
         last = len(self.targets) - 1
@@ -98,6 +122,7 @@ class AuditFamily:
             ShareOfGoal("share of the goal"),
             ShareOfGoal("share of the goal, kl", form="pac-bayes-kl"),
             ClippedLoss("loss, clipped", self.constant),
+            ClippedLoss("loss itself, clipped", 2 * self.constant, counted="loss"),
             self._levels(),
             self._levels("left"),
             MissedAt("asked for", 0, ITERATIONS[1]),
@@ -170,6 +195,7 @@ def _family(
         losses=losses[:, :, list(ITERATIONS)],
         thresholds=thresholds,
         references=references,
+        starts=starts,
         reach=reach_of_paths(losses, levels),
         opponent_losses=opponent[None, :, ITERATIONS[-1]],
         opponent_reach=reach_of_paths(opponent, levels)[None],

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from surestep.bounds.budget import Share
+from surestep.certify.subject import Opened, Standing, Subject
 from surestep.storage.files import read_json, write_text
 from surestep.storage.records import from_plain, json_schema, to_json
 
-SCHEMA = 2
+SCHEMA = 3
+_SINCE_3 = ("posterior_sha256", "subject", "opened", "standing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,14 @@ class Certificate:
     data_sha256: dict[str, str]
     sizes: dict[str, int]
     statements: list[Statement]
+    posterior_sha256: str = ""
+    """The hash of the prior's samples with their posterior weights."""
+    subject: Subject | None = None
+    """The goal, the family's parameters, the prior, and the certificate's number."""
+    opened: Opened | None = None
+    """What has decided which train instances were taken; None if they came from a file."""
+    standing: Standing | None = None
+    """What is known of the certificates before it; None for a run's own."""
 
     def __str__(self) -> str:
         sure = [s for s in self.statements if s.rigorous]
@@ -95,6 +105,7 @@ class Certificate:
             "",
             "Assumptions:",
             *(f"- {text}" for text in self.assumptions),
+            *(["", *self.remarks] if self.remarks else []),
         ]
         if rest:
             lines += ["", "As the paper defines it, not a guarantee:"]
@@ -109,6 +120,27 @@ class Certificate:
         sure = [s for s in self.statements if s.rigorous]
         return list(dict.fromkeys(text for s in sure for text in s.assumptions))
 
+    @property
+    def remarks(self) -> list[str]:
+        """What else somebody must know who has to believe it, in sentences."""
+        if self.subject is None:
+            return []
+        number, found = self.subject.number, []
+        if self.standing is not None:
+            joint = percent(max(0.0, 1 - self.standing.joint_epsilon))
+            found.append(
+                f"This is certificate {number} after the run's own: all {number + 1} hold at once "
+                f"with confidence {joint}."
+            )
+            if self.deployed_sample != self.standing.deployed_sample:
+                found.append(
+                    f"It is about sample {self.deployed_sample} of the prior, not about sample "
+                    f"{self.standing.deployed_sample}, which the run has deployed."
+                )
+        if self.opened is not None:
+            return [*found, self.opened.in_words(number)]
+        return [*found, "Its instances came from a file; how they were chosen cannot be found."]
+
     def save(self, path: Path) -> None:
         """Write the certificate as JSON."""
         write_text(path, to_json(self))
@@ -116,7 +148,12 @@ class Certificate:
     @classmethod
     def load(cls, path: Path) -> "Certificate":
         """Read a certificate."""
-        return from_plain(cls, read_json(path), path.name)
+        return cls.from_plain(read_json(path), path.name)
+
+    @classmethod
+    def from_plain(cls, plain: Any, where: str) -> "Certificate":
+        """A certificate from plain values; earlier versions said less."""
+        return from_plain(cls, upgraded(plain), where)
 
 
 def schema() -> dict[str, Any]:
@@ -126,6 +163,13 @@ def schema() -> dict[str, Any]:
         "title": f"surestep certificate, version {SCHEMA}",
         **json_schema(Certificate),
     }
+
+
+def upgraded(plain: Any) -> Any:
+    """Plain values of a certificate with what versions before this one did not write."""
+    if not isinstance(plain, dict) or plain.get("schema") not in (1, 2):
+        return plain
+    return {name: "" if name == "posterior_sha256" else None for name in _SINCE_3} | plain
 
 
 def percent(share: float) -> str:

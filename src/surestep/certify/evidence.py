@@ -20,7 +20,10 @@ class Evidence:
     thresholds: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
     """The goal on every instance."""
     references: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
-    """The loss that every instance's closeness is counted from, its minimum if that is known."""
+    """The loss that every instance's closeness is counted from, its minimum if that is known; minus
+    infinity where it could not be found."""
+    starts: Float[np.ndarray, " instance"] = dataclasses.field(metadata=axes("instance"))
+    """The loss at the problem's start, wherever a learned start moves a rule from there."""
     reach: Float[np.ndarray, "sample instance entry"] = dataclasses.field(
         metadata=axes("sample", "instance", "entry")
     )
@@ -40,11 +43,6 @@ class Evidence:
     def final(self) -> Float[np.ndarray, "sample instance"]:
         """The losses at the horizon."""
         return self.losses[:, :, -1]
-
-    @property
-    def starts(self) -> Float[np.ndarray, " instance"]:
-        """The losses that every rollout starts from."""
-        return self.losses[0, :, 0]
 
     def above(self, losses: Float[np.ndarray, "*rest instance"]) -> Float[np.ndarray, "..."]:
         """How far losses are above the references; at least 0."""
@@ -67,11 +65,12 @@ class Evidence:
 
     def on(self, instances: np.ndarray) -> "Evidence":
         """The evidence on some instances, in the order and as often as they are named."""
-        single = {name: getattr(self, name)[instances] for name in ("thresholds", "references")}
+        single = {name: getattr(self, name)[instances] for name in _SINGLE}
         tables = {name: getattr(self, name)[:, instances] for name in (*_SAMPLED, *_OPPONENTS)}
         return Evidence(**single, **tables)
 
 
+_SINGLE = ("thresholds", "references", "starts")
 _SAMPLED = ("losses", "reach", "statistics")
 _OPPONENTS = ("opponent_losses", "opponent_reach")
 

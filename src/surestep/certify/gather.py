@@ -115,6 +115,7 @@ def observed_on(
         losses=ours.losses,
         thresholds=thresholds,
         references=references,
+        starts=starts,
         reach=ours.reach,
         opponent_losses=np.array([o.losses[:, 0] for o in theirs]).reshape(shape),
         opponent_reach=np.array([o.reach for o in theirs]).reshape(*shape, watch.widths[1]),

@@ -135,6 +135,7 @@ class Outcomes:
             losses=self.losses[None],
             thresholds=thresholds,
             references=references,
+            starts=self.losses[:, 0],
             reach=self._reach(self.losses, levels)[None],
             opponent_losses=np.array([one[:, -1] for one in theirs]).reshape(shape),
             opponent_reach=np.array(reach).reshape(*shape, 3 * len(targets)),

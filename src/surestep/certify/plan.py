@@ -2,9 +2,10 @@
 
 import dataclasses
 import functools
-import hashlib
 
 from surestep.certify.claims import AnyClaim, Terms
+from surestep.certify.subject import Subject
+from surestep.problem import sha256_of
 from surestep.storage.records import to_json
 
 
@@ -13,8 +14,10 @@ class Plan(Terms):
     """All claims of a run, their shares of epsilon, and the prior they are paid from."""
 
     claims: tuple[AnyClaim, ...]
+    subject: Subject | None = None
+    """None where nothing real is certified, as in audits."""
 
     @functools.cached_property
     def sha256(self) -> str:
         """The plan's hash."""
-        return hashlib.sha256(to_json(self).encode()).hexdigest()
+        return sha256_of(to_json(self))

@@ -9,23 +9,29 @@ from jaxtyping import Float
 from surestep.base.errors import ConfigurationError
 from surestep.bounds.budget import Share, divide
 from surestep.bounds.uniform import bet
+from surestep.certify.capable import capable
 from surestep.certify.claims import (
     EARLIER,
     AnyClaim,
-    Basis,
+    ClippedLoss,
     GoalMissed,
     LossLevels,
     UserStatistic,
 )
+from surestep.certify.forms import forecast_basis, tightest
 from surestep.certify.pilot import Pilot, pilot_on
 from surestep.certify.plan import Plan
 from surestep.certify.prior_choices import favourite, prior_lambdas
 from surestep.certify.proposals import iterations_until, other_claims
 from surestep.certify.settings import CertifySettings
+from surestep.certify.subject import Subject
 from surestep.certify.targets import Target, targets_of
 from surestep.problem import DataSet, PriorSet, StockedProblem
 from surestep.rules.base import Rule
 from surestep.train import Experiment, Sampled, Task
+
+_WELL_KNOWN = 1.25
+"""How many times the mean a bound may be for a second statement about losses."""
 
 
 def plan_certificate(
@@ -82,15 +88,17 @@ def plan_certificate(
     pilot = pilot.against(bare.opponents)
     claims: list[AnyClaim] = [within] if known else []
     claims += other_claims(settings, bare, pilot, within.headline, goal_second_moment)
-    claims += [UserStatistic(name, name, form=settings.form) for name in statistics]
+    claims += [UserStatistic(name, name) for name in statistics]
     names = [claim.name for claim in claims]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigurationError(
             f"two claims are called {', '.join(map(repr, twice))}: give the statistic another name"
         )
-    worth = _worth_claiming(settings, bare, claims, pilot, weight)
-    return _with_shares(settings, bare, worth)
+    every = tightest(settings, _with_shares(settings, bare, claims), pilot, weight)
+    worth = _worth_claiming(every, pilot, weight)
+    # What was given up leaves the others more, for which other bets are best.
+    return tightest(settings, _with_shares(settings, bare, worth), pilot, weight)
 
 
 def pilot_run(
@@ -104,18 +112,31 @@ def pilot_run(
 ) -> Pilot:
     """The pilot of an experiment's certificate."""
     few = _first(prior_set, settings.pilot)
-    return pilot_on(
-        task,
-        rule,
-        prior.hypers[favourite(prior, task.problem.nonnegative)],
-        possible_opponents(settings, experiment),
-        _targets(settings, experiment),
-        kept_iterations(task.horizon, settings.iterations),
-        few,
-        references_for(settings, experiment, few),
-        len(prior.hypers),
-        train_size,
-    )
+    references = references_for(settings, experiment, few)
+
+    def against(opponents: dict[str, Rule]) -> Pilot:
+        return pilot_on(
+            task,
+            rule,
+            prior.hypers[favourite(prior, task.problem.nonnegative)],
+            opponents,
+            _targets(settings, experiment),
+            kept_iterations(task.horizon, settings.iterations),
+            few,
+            references,
+            len(prior.hypers),
+            train_size,
+        )
+
+    everybody = possible_opponents(settings, experiment)
+    try:
+        return against(everybody)
+    except Exception:
+        # Whom the user has named is not left out in silence.
+        able = everybody if settings.opponents else capable(task, everybody, few)
+        if len(able) == len(everybody):
+            raise
+        return against(able)
 
 
 def plan_run(
@@ -127,17 +148,19 @@ def plan_run(
     train_size: int,
     charged: float = 0.0,
     about_data: str | None = None,
+    number: int = 0,
 ) -> Plan:
     """The plan of an experiment's certificate; recorded instances that drift get none.
 
     Where the train instances are no part of the problem's own data, `about_data` speaks of them.
+    `number` is that of the certificate among those of its run.
     """
     pool = experiment.pool if about_data is None else about_data
     if isinstance(task.problem, StockedProblem) and about_data is None:
         task.problem.require_steady()
         pool = pool or task.problem.about_data
     known = settings.closeness and experiment.accuracies.reference is not None
-    return plan_certificate(
+    plan = plan_certificate(
         settings,
         prior,
         pilot,
@@ -151,6 +174,8 @@ def plan_run(
         pool=pool,
         nonnegative=task.problem.nonnegative,
     )
+    subject = Subject(task.goal, task.family, prior.sha256, number)
+    return dataclasses.replace(plan, subject=subject)
 
 
 def _targets(settings: CertifySettings, experiment: Experiment) -> tuple[Target, ...]:
@@ -185,32 +210,26 @@ def _first(data: PriorSet, number: int) -> PriorSet:
     return dataclasses.replace(data, thetas=data.part(0, number), minima=minima)
 
 
-def _worth_claiming(
-    settings: CertifySettings,
-    bare: Plan,
-    claims: list[AnyClaim],
-    pilot: Pilot,
-    weight: float,
-) -> list[AnyClaim]:
+def _worth_claiming(plan: Plan, pilot: Pilot, weight: float) -> list[AnyClaim]:
     """The claims that would say something if the train set looked like the pilot.
 
     How often the goal is missed is always claimed: it is what the rule was accepted for. So are
-    losses, of which every report shows something.
+    losses, of which every report shows something. The loss itself is claimed beside its distance
+    from the minimum only if its mean will be known well.
     """
-    planned = _with_shares(settings, bare, claims)
-    # The favourite alone, at the level that its weight leaves it.
-    terms = dataclasses.replace(
-        planned,
-        log_prior=(0.0,),
-        shares=tuple(Share(one.name, one.epsilon * weight) for one in planned.shares),
-    )
-    basis = Basis(terms, pilot.forecast(bare.train_size), np.zeros(1), 0)
+    basis = forecast_basis(plan, pilot, weight)
 
-    def needed(claim: AnyClaim) -> bool:
+    def worth(claim: AnyClaim) -> bool:
         levels = isinstance(claim, LossLevels) and bool(claim.tolerances)
-        return levels or isinstance(claim, GoalMissed | UserStatistic)
+        if levels or isinstance(claim, GoalMissed | UserStatistic):
+            return True
+        statement = claim.statement(basis)
+        if isinstance(claim, ClippedLoss) and claim.counted == "loss":
+            mean = claim.number(float(claim.means(basis.terms, basis.evidence)[0, 0]))
+            return statement.value <= _WELL_KNOWN * mean
+        return claim.says_something(statement)
 
-    return [c for c in claims if needed(c) or c.says_something(c.statement(basis))]
+    return [claim for claim in plan.claims if worth(claim)]
 
 
 def _with_shares(settings: CertifySettings, bare: Plan, claims: list[AnyClaim]) -> Plan:

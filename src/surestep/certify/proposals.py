@@ -27,6 +27,9 @@ from surestep.certify.targets import ITERATIONS
 QUANTILES = (0.5, 0.8, 0.9, 0.95)
 """Shares of new instances for which a loss is certified at every iteration of the plan."""
 
+LOSS_ITSELF = "loss itself, clipped"
+"""Of use where the minima are what a user pays, and where they do not differ too much."""
+
 _ITERATIONS_UNTIL = "iterations until"
 _PAIR = 0.02  # about the part of epsilon that a pair of target and share has
 
@@ -76,19 +79,21 @@ def other_claims(
         claims.append(LossLevels("share left", at, (), QUANTILES, counted="left"))
     if close or terms.bounded:
         ends = evidence.above(evidence.final)[0]
-        claims.append(ClippedLoss("loss, clipped", _clip(ends), form=settings.form))
+        claims.append(ClippedLoss("loss, clipped", _clip(ends)))
+    if terms.above and terms.bounded:
+        claims.append(ClippedLoss(LOSS_ITSELF, _clip(evidence.final[0]), counted="loss"))
     if terms.bounded:
-        claims.append(ShareOfGoal("share of the goal", form=settings.form))
+        claims.append(ShareOfGoal("share of the goal"))
         if goal_second_moment is not None:
             claims.append(LossWhereReached("loss where the goal is reached", goal_second_moment))
     for name in terms.opponents:
         claims += [
             Sooner(f"sooner than {name}", name, headline),
-            Saving(f"saving over {name}", name, headline, form=settings.form),
+            Saving(f"saving over {name}", name, headline),
         ]
         if close or terms.bounded:
             floor = _floor(terms, pilot)
-            claims.append(Advantage(f"advantage over {name}", name, floor, form=settings.form))
+            claims.append(Advantage(f"advantage over {name}", name, floor))
         else:
             # Two who have both arrived differ by rounding, which is nobody's merit.
             gained = float(np.median(evidence.starts - evidence.final[0]))
@@ -119,7 +124,7 @@ def _levels(settings: CertifySettings, terms: Plan, pilot: Pilot) -> LossLevels:
 
 
 def _clip(losses: Float[np.ndarray, " instance"]) -> float:
-    """Where losses are clipped: above all that the pilot has shown."""
+    """Where losses are clipped, for the time being: above all that the pilot has shown."""
     finite = losses[np.isfinite(losses)]
     return _short(_positive(finite.max() if finite.size else 1.0))
 
@@ -128,7 +133,7 @@ def _floor(terms: Plan, pilot: Pilot) -> float:
     """Below which nobody counts a loss as smaller: the finest accuracy, if there are references."""
     if not terms.above:
         return 0.0
-    evidence = pilot.evidence
+    evidence = pilot.evidence.on(np.flatnonzero(np.isfinite(pilot.evidence.references)))
     levels = [
         float(np.median(t.levels(evidence.references, evidence.starts, evidence.thresholds)
                         - evidence.references))

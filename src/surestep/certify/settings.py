@@ -1,10 +1,14 @@
 """What is certified, and how surely: the numbers of a run that its plan is made with."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 from surestep.base.errors import ConfigurationError, unknown
 from surestep.certify.claims import KINDS
+from surestep.certify.claims.base import BoundedForm
+
+BEST = "best"
+"""The form that the prior set's forecast finds tightest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +25,9 @@ class CertifySettings:
     """At about how many iterations up to the horizon the train losses are kept."""
     stake: float = 0.9
     """The prior weight bet on the sample that did best on the prior set."""
-    form: Literal["chernoff", "pac-bayes-kl"] = "chernoff"
-    """The bound for values between 0 and 1; values that are 0 or 1 get the exact one."""
+    form: Literal["best", "chernoff", "betting", "pac-bayes-kl"] = "best"
+    """The bound for values between 0 and 1: for each claim the one that is forecast to be tightest,
+    or the same for all. Values that are 0 or 1 get the exact one."""
     levels: int = 24
     """How many losses are certified to be reached, from the start's down to the smallest."""
     level_iterations: int = 4
@@ -71,5 +76,6 @@ class CertifySettings:
                 raise ConfigurationError(
                     f"certify.weights must be positive, not {weight} for {kind!r}"
                 )
-        if self.form not in ("chernoff", "pac-bayes-kl"):
-            raise ConfigurationError("certify.form must be chernoff or pac-bayes-kl")
+        forms = (BEST, *get_args(BoundedForm))
+        if self.form not in forms:
+            raise ConfigurationError(unknown("certify.form", self.form, forms))

@@ -1,5 +1,7 @@
 """From a plan and its evidence to a certificate: pure, so that anyone can compute it again."""
 
+import dataclasses
+
 import numpy as np
 from jaxtyping import Float
 
@@ -9,8 +11,10 @@ from surestep.certify.claims.base import common_assumptions
 from surestep.certify.evidence import Evidence
 from surestep.certify.plan import Plan
 from surestep.certify.posterior import Certified
-from surestep.problem import Split
+from surestep.certify.subject import Opened, Standing
+from surestep.problem import SealedSplit, TrainSet, fingerprint
 from surestep.rules.base import Rule, solver_fingerprint
+from surestep.train import Sampled
 
 
 def rigorous_statements(
@@ -69,8 +73,11 @@ def make_certificate(
     found: Certified,
     sizes: dict[str, int],
     data_sha256: dict[str, str],
+    posterior_sha256: str = "",
+    opened: Opened | None = None,
+    standing: Standing | None = None,
 ) -> Certificate:
-    """The certificate of a run."""
+    """The certificate of a rule."""
     ours = (found.evidence, found.log_posterior, found.deployed_sample)
     return Certificate(
         schema=SCHEMA,
@@ -85,12 +92,51 @@ def make_certificate(
         data_sha256=data_sha256,
         sizes=sizes,
         statements=[*rigorous_statements(plan, *ours), *paper_statements(plan, found)],
+        posterior_sha256=posterior_sha256,
+        subject=plan.subject,
+        opened=opened,
+        standing=standing,
     )
 
 
-def issue(name: str, plan: Plan, deployed: Rule, found: Certified, split: Split) -> Certificate:
-    """The certificate of a run's deployed rule."""
-    sets = {key: getattr(split, key) for key in ("prior", "validation", "train")}
-    sizes = {key: data.size for key, data in sets.items()}
-    hashes = {key: data.sha256 for key, data in sets.items()}
-    return make_certificate(name, plan, solver_fingerprint(deployed), found, sizes, hashes)
+def opened_by(train: TrainSet) -> Opened | None:
+    """What has decided which instances a train set holds; None if they were given."""
+    if train.seed is None or train.commitment is None:
+        return None
+    return Opened(train.seed, train.commitment)
+
+
+def posterior_hash(
+    hypers: Float[np.ndarray, "sample d"], log_posterior: Float[np.ndarray, " sample"]
+) -> str:
+    """A hash of the prior's samples with their posterior weights."""
+    return fingerprint({"hypers": hypers, "log_posterior": log_posterior})
+
+
+def issue(
+    name: str,
+    plan: Plan,
+    deployed: Rule,
+    found: Certified,
+    prior: Sampled,
+    sealed: SealedSplit,
+    train: TrainSet,
+    standing: Standing | None = None,
+) -> Certificate:
+    """The certificate of a run's rule; the prior is the one that the plan was made for."""
+    sets = {"prior": sealed.prior, "validation": sealed.validation, "train": train}
+    document = make_certificate(
+        name,
+        plan,
+        solver_fingerprint(deployed),
+        found,
+        {role: data.size for role, data in sets.items()},
+        {role: data.sha256 for role, data in sets.items()},
+        posterior_hash(prior.hypers, found.log_posterior),
+        opened_by(train),
+        standing,
+    )
+    if standing is not None and len(prior.hypers) == 1:
+        # The deployed rule alone: what was the only sample is known by its number in the run.
+        return dataclasses.replace(document, deployed_sample=standing.deployed_sample)
+    return document

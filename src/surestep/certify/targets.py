@@ -32,14 +32,17 @@ class Target:
         starts: Float[np.ndarray, " instance"],
         thresholds: Float[np.ndarray, " instance"],
     ) -> Float[np.ndarray, " instance"]:
-        """The loss that every instance is to reach."""
+        """The loss that every instance is to reach; none reaches what is near no reference."""
+        known = np.isfinite(references)
+        near = np.where(known, references, 0.0)
         match self.kind:
             case "loss":
                 return references + self.value
             case "reference":
-                return references + self.value * np.abs(references)
+                return np.where(known, near + self.value * np.abs(near), references)
             case "start":
-                return references + self.value * np.maximum(starts - references, 0.0)
+                gap = np.maximum(starts - near, 0.0)
+                return np.where(known, near + self.value * gap, references)
             case "goal":
                 return thresholds
             case _:

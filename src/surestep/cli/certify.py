@@ -16,7 +16,7 @@ from surestep.cli.reporting import reporter
 from surestep.cli.stored_run import OwnFile, open_run
 from surestep.cli.workers import subject_of
 from surestep.paper import registry
-from surestep.problem import PriorSet, TrainSet, fresh_instances
+from surestep.problem import PriorSet, SealedTrainSet, fresh_instances
 from surestep.rollout.batched import BLOCK
 from surestep.run.charges import MOST_CHARGED
 from surestep.run.distributed import Leader
@@ -122,10 +122,10 @@ def certify_fresh(given: Arguments, instances: str, leader: Leader | None) -> No
     size = given.size or config.sizes.train
     if leader is not None:
         leader.introduce(subject_of(config, instances, size, given.problem, run))
-    train = fresh_instances(experiment.problem, instances, size)
+    wanted = fresh_instances(experiment.problem, instances, size)
     with run.locked():
         document, place = certify_again(
-            run, config, experiment, train, given.epsilon, report, given.deployed, leader
+            run, config, experiment, wanted, given.epsilon, report, given.deployed, leader
         )
     print(document)
     print(f"\ncertificate: {place / 'certificate.json'}")
@@ -165,7 +165,7 @@ def certify_classical(given: Arguments, rule: str) -> None:
         task,
         experiment,
         PriorSet.draw(experiment.problem, config.sizes.prior, given.seed),
-        TrainSet.draw(experiment.problem, given.size or config.sizes.train, given.seed),
+        SealedTrainSet(experiment.problem, given.size or config.sizes.train, given.seed),
         dataclasses.replace(config.certify, epsilon=given.epsilon, compared=False),
     )
     print(str(document).replace("rule learned on", "rule on"))

@@ -36,7 +36,8 @@ COMMANDS = (
 USAGE = """\
 surestep: learn an optimization algorithm for a family of problems, with a certificate.
 
-  surestep run PROBLEM [--preset tiny|quick|paper|best] [--seed N] [--out DIR] [settings]
+  surestep run PROBLEM [--preset tiny|quick|paper|best] [--seed N] [--out DIR] [--until plan]
+      [settings]
       learn, certify, evaluate and draw; on an existing DIR, go on where it stopped
   surestep run PROBLEM --preset P --help
       every setting of that preset, with its value
@@ -47,8 +48,9 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
   surestep run my_problem.py[:NAME] [--budget 2m] [--accuracy 1e-6] [--use single|batch|both]
       [--seed N] [--out DIR] [settings]
       the same as for the problems that come along, with the rule that is fastest on yours
-  surestep resume DIR [--problem my_problem.py[:NAME]]
-      go on with a run that was interrupted; a run's folder runs no code, so name your own file
+  surestep resume DIR [--word TEXT] [--problem my_problem.py[:NAME]]
+      go on with a run that was interrupted, or stopped at its plan, with a verifier's word; a run's
+      folder runs no code, so name your own file
   surestep report DIR [--problem my_problem.py[:NAME]]
       write the report and the figures of a run that has ended again
   surestep list
@@ -56,8 +58,9 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
   surestep solve SOLVER PROBLEM --instances FILE.npz --out FILE.npz [--preset P]
       [--iterations N] [--tolerance T] [--policy posterior --seed S]
       solve a file of instances with a saved solver; PROBLEM is a name, a file or a run's folder
-  surestep verify DIR [--rerun K] [--problem my_problem.py[:NAME]]
-      recompute certificates from what is stored; roll K random instances out again
+  surestep verify DIR [--rerun K] [--retrain] [--problem my_problem.py[:NAME]]
+      recompute certificates from what is stored; roll the deployed rule and K other samples out
+      again; do everything again from the seed
   surestep certify DIR --instances SEED|FILE.npz|DIR [--size N] [--epsilon E] [--deployed]
       [--problem FILE]
       certify a trained rule again on fresh instances: all samples, or the deployed one alone

@@ -6,8 +6,8 @@ from surestep.auto.outcomes import certify, plan_certificate
 from surestep.base.errors import ConfigurationError, VerificationError
 from surestep.report.outcomes import verify_outcomes_page, write_outcomes_page
 from surestep.run.outcomes import OutcomeFolder
+from surestep.run.verify.finished import Check
 from surestep.run.verify.outcomes import verify_outcomes
-from surestep.run.verify.run import Check
 
 FILES = (".npz", ".csv")
 """How files of outcomes end."""
@@ -74,7 +74,7 @@ def certify_file(
     print(f"\nreport:      {folder.report_path}\ncertificate: {folder.certificate_path}")
 
 
-def checks_of_outcomes(folder: Path, rerun: int) -> list[Check] | None:
+def checks_of_outcomes(folder: Path, rerun: bool) -> list[Check] | None:
     """Verify a folder of outcomes; None if it is another kind of folder."""
     outcomes = OutcomeFolder(folder)
     if not outcomes.is_one():

@@ -3,6 +3,7 @@
 import dataclasses
 
 from surestep.cli.arguments import parse
+from surestep.cli.learning import drawn
 from surestep.cli.outcomes import report_outcomes
 from surestep.cli.reporting import print_paths
 from surestep.cli.stored_run import StoredRun
@@ -33,6 +34,7 @@ def report_again(given: Arguments) -> None:
     experiment = registry.build(config, given.problem, run)
     with run.locked():
         learned = read_learned(config, experiment, run)
-        pictures = registry.draw(config, experiment, learned, run.figures)
-        paths = write_report(learned, run, pictures)
+        paths = write_report(learned, run, drawn(config, experiment, learned, run))
+    for sentence in learned.incomplete:
+        print(sentence)
     print_paths(paths)

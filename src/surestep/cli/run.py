@@ -17,7 +17,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.cli.arguments import parse_known, require_seed, unset
 from surestep.cli.interruption import working_in
 from surestep.cli.joining import alone_or_together
-from surestep.cli.learning import learn_and_report
+from surestep.cli.learning import Until, learn_and_report
 from surestep.cli.main import USAGE
 from surestep.cli.reporting import reporter
 from surestep.paper import registry
@@ -36,6 +36,8 @@ class Arguments:
     """Whose settings to start from: tiny, quick, paper or best."""
     out: Annotated[Path | None, unset("DIR")] = None
     """The run's folder (runs/PROBLEM-PRESET-seedN)."""
+    until: Until = "end"
+    """Where to stop: "plan" before the train set is opened, so that a verifier can give a word."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,19 +75,21 @@ def carry_out(words: list[str], leader: Leader | None) -> int:
             raise ConfigurationError(message)
         print(USAGE, end="")
     elif is_file(problem):
-        _run_file(problem, given.out, settings + asked, leader)
+        _run_file(problem, given, settings + asked, leader)
     else:
         config = overridden(registry.preset(problem, given.preset), settings + asked)
         default = Path("runs") / f"{config.name}-{config.preset}-seed{config.seed}"
-        learn_and_report(config, RunFolder(given.out or default), leader=leader)
+        learn_and_report(config, RunFolder(given.out or default), leader=leader, until=given.until)
     return 0
 
 
-def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | None) -> None:
+def _run_file(spec: str, asked: Arguments, words: list[str], leader: Leader | None) -> None:
     given, settings = parse_known(FileArguments, words, f"surestep run {spec}")
     require_seed(given.seed)
     budget = seconds(given.budget)
-    folder = RunFolder(out or Path("runs") / f"{title(spec).replace(':', '-')}-seed{given.seed}")
+    folder = RunFolder(
+        asked.out or Path("runs") / f"{title(spec).replace(':', '-')}-seed{given.seed}"
+    )
     folder.require_free()
     working_in(folder.path)
     wanted = OwnSettings(accuracy=given.accuracy, use=given.use, budget=budget)
@@ -104,7 +108,7 @@ def _run_file(spec: str, out: Path | None, words: list[str], leader: Leader | No
         reporter().say(f"chosen: {choice.words}")
         overridden(config, settings).validate()
         write_choice(folder.path / CHOICE, choice)
-    learn_and_report(overridden(config, settings), folder, spec, leader)
+    learn_and_report(overridden(config, settings), folder, spec, leader, asked.until)
 
 
 def overridden(config: RunConfig[Any], settings: list[str]) -> RunConfig[Any]:

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -18,7 +19,7 @@ from surestep.auto.choice_file import NAME as CHOICE
 from surestep.base.errors import HostError, SurestepError
 from surestep.cli.interruption import exit_code
 from surestep.paper import registry
-from surestep.problem import TrainSet, fresh_instances
+from surestep.problem import Commitment, SealedTrainSet, TrainSet, fresh_instances
 from surestep.rollout.tiles import Alone, Work
 from surestep.run.distributed import (
     Board,
@@ -30,7 +31,7 @@ from surestep.run.distributed import (
     unpack_end,
     unpack_job,
 )
-from surestep.storage.records import to_plain
+from surestep.storage.records import from_plain, to_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment
 
@@ -74,18 +75,35 @@ class Workbench:
         self.task = config.task(experiment)
         self.rule = experiment.rule(config.seed)
         self.experiment = experiment
+        self._train: SealedTrainSet | TrainSet
         if subject["instances"] is None:
-            self.train = TrainSet.draw(experiment.problem, config.sizes.train, config.seed)
+            self._train = SealedTrainSet(experiment.problem, config.sizes.train, config.seed)
         else:
-            self.train = fresh_instances(experiment.problem, subject["instances"], subject["size"])
+            self._train = fresh_instances(experiment.problem, subject["instances"], subject["size"])
+        self.opened = functools.lru_cache(maxsize=1)(self._open)
+
+    def _open(self, commitment: Commitment | None) -> TrainSet:
+        """The train set, once process 0 has fixed the plan that opens it."""
+        if isinstance(self._train, TrainSet):
+            return self._train
+        if commitment is None:
+            raise HostError("process 0 has not said which plan the train set is opened by")
+        return self._train.open(commitment)
 
     def work(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Work:
         """The work that process 0 describes, which must be the same here."""
         name, targets = facts["name"], arrays.get("targets")
         rule = self.experiment.chosen([name])[name] if name else self.rule
         watch = self.task.watch(tuple(facts["at"]), 0 if targets is None else targets.shape[1])
+        commitment = from_plain(Commitment | None, facts["commitment"], "commitment")
         work = self.task.work(
-            rule, self.train, watch, arrays.get("hypers"), name, targets, facts["length"]
+            rule,
+            self.opened(commitment),
+            watch,
+            arrays.get("hypers"),
+            name,
+            targets,
+            facts["length"],
         )
         if work.data.sha256 != facts["sha256"] or work.number != facts["number"]:
             raise HostError(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.storage.records import from_plain
 
 TRAINING = ("race", "minima", "imitate", "population", "locate", "sample")
@@ -51,7 +51,7 @@ def break_even(evaluation: Evaluated, seconds: float) -> list[BreakEven]:
     names = [*evaluation.solvers, *evaluation.external]
     times = evaluation.mean_seconds()
     # Other libraries solve fewer instances: shares of misses compare, numbers would not.
-    missed = evaluation.reach_status.shape[2] * evaluation.missed_share()
+    missed = int(evaluation.counted.sum()) * evaluation.missed_share()
     return [
         _break_even(accuracy, names, times[:, a], missed[:, a], seconds)
         for a, accuracy in enumerate(evaluation.accuracies)

@@ -4,6 +4,9 @@ Everyone runs on the same instances from the same start, and every instance coun
 where the learned rule fails. Accuracies are timed with compiled, warmed-up programs, one instance
 at a time and as a batch. Solvers of other libraries are timed beside them; what they end with is
 measured with the problem's own loss.
+
+An opponent that raises an error is left out or has failed there, an instance whose reference is
+unknown is not counted, and notes say so: nothing that a rule is compared with may end a run.
 """
 
 import dataclasses
@@ -12,25 +15,21 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from surestep.base.errors import ConfigurationError
 from surestep.base.progress import Reporter, Silence
-from surestep.problem import TestSet, Theta, instance, reached, working_precision
+from surestep.evaluate.evaluated import LEARNED, Evaluated
+from surestep.evaluate.timing import named, one_call, timed, timed_outside
+from surestep.problem import TestSet, instance, reached, working_precision
 from surestep.rollout.batched import rollouts
 from surestep.rollout.loop import Measure, Rollout, Status
 from surestep.rollout.program import Program
 from surestep.rules.base import Rule, require_fit
-from surestep.storage.run_folder import axes
-from surestep.train import Accuracies, External, SuccessEstimate, Task
+from surestep.train import Accuracies, External, Task
+from surestep.train.references import completed
 
-LEARNED = "learned"
-_ALONE, _FEWEST = 20, 3  # instances that are timed one by one, and how many at least
-_LONG = 1.0  # seconds that timing one by one may take, for each solver and accuracy
 _WASTE = 2  # how many times as many instances may be rolled out for longer than they are shown
 _HOPELESS, _PATIENCE = 10, 2.0  # an opponent may take so many times as long, and so many seconds
 
@@ -61,88 +60,6 @@ class EvaluateSettings:
                 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluated:
-    """What every solver did on every test instance."""
-
-    losses: np.ndarray = dataclasses.field(metadata=axes("solver", "instance", "iteration"))
-    gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "instance", "iteration"))
-    measures: np.ndarray = dataclasses.field(
-        metadata=axes("solver", "measure", "instance", "iteration")
-    )
-    thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
-    references: np.ndarray = dataclasses.field(metadata=axes("instance"))
-    """The losses that accuracies are counted from."""
-    targets: np.ndarray = dataclasses.field(metadata=axes("accuracy", "instance"))
-    """The losses that count as accurate."""
-    reach_iterations: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
-    reach_gradients: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
-    reach_status: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
-    seconds: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy", "timed"))
-    """Of a solve alone; not a number on instances that only the batch was timed on."""
-    seconds_batch: np.ndarray = dataclasses.field(metadata=axes("solver", "accuracy"))
-    solvers: list[str]
-    accuracies: list[float]
-    above: str
-    """What the references are, in words."""
-    relative: bool
-    """Whether accuracies are shares of the references."""
-    measured: list[str]
-    """What the measures are."""
-    success: SuccessEstimate
-    external_losses: np.ndarray = dataclasses.field(metadata=axes("external", "accuracy", "timed"))
-    """The losses that solvers of other libraries ended with; they solved the first ones alone."""
-    external_seconds: np.ndarray = dataclasses.field(metadata=axes("external", "accuracy", "timed"))
-    external: list[str]
-    """Who they are."""
-
-    def accuracy_names(self) -> list[str]:
-        """The accuracies as tables and figures show them."""
-        if self.relative:
-            return [f"{100 * accuracy:g} %" for accuracy in self.accuracies]
-        return [f"{accuracy:g}" for accuracy in self.accuracies]
-
-    def gradients_needed(self) -> Float[np.ndarray, "solver accuracy timed"]:
-        """Gradient evaluations to each accuracy; infinite on instances that were not solved."""
-        return np.where(self.reach_status == Status.REACHED, self.reach_gradients, np.inf)
-
-    def gradient_quantile(self, share: float) -> Float[np.ndarray, "solver accuracy"]:
-        """With how many gradients a share of the instances is solved, for each accuracy.
-
-        Infinite where a solver does not solve so many.
-        """
-        return np.quantile(self.gradients_needed(), share, axis=2, method="inverted_cdf")
-
-    def missed(self) -> Int[np.ndarray, "solver accuracy"]:
-        """On how many instances a solver did not get below the target."""
-        return np.sum(self.reach_status != Status.REACHED, axis=2)
-
-    def external_missed(self) -> Int[np.ndarray, "external accuracy"]:
-        """On how many instances an external solver's loss did not get below the target."""
-        targets = self.targets[:, : self.external_losses.shape[2]]
-        tried = np.isfinite(self.external_seconds)
-        return np.sum(tried & ~(self.external_losses < targets), axis=2)
-
-    def missed_share(self) -> Float[np.ndarray, "solver accuracy"]:
-        """The share of instances that were not solved, of all solvers and then of other libraries'.
-
-        Other libraries solve fewer instances.
-        """
-        tried = np.maximum(np.sum(np.isfinite(self.external_seconds), axis=2), 1)
-        shares = self.missed() / self.reach_status.shape[2], self.external_missed() / tried
-        return np.concatenate(shares)
-
-    def mean_seconds(self) -> Float[np.ndarray, "solver accuracy"]:
-        """The mean time of a solve alone, of all solvers and then of those of other libraries."""
-        return np.nanmean(np.concatenate([self.seconds, self.external_seconds]), axis=2)
-
-    @property
-    def alone(self) -> int:
-        """How many instances everybody was timed on one by one: the first ones."""
-        every = np.concatenate([self.seconds, self.external_seconds])
-        return int(np.sum(np.all(np.isfinite(every), axis=(0, 1))))
-
-
 def evaluate(
     settings: EvaluateSettings,
     task: Task,
@@ -160,44 +77,47 @@ def evaluate(
     solvers = {LEARNED: rule, **baselines}
     for solver in solvers.values():
         require_fit(solver, task.problem)
-    references = accuracies.references(data.thetas, data.size)
-    targets = accuracies.targets(references)
+    found = accuracies.references(data.thetas, data.size)
+    references = accuracies.require_some(found, data.thetas)
+    # Where the reference is unknown, solvers are given something to aim at, and not counted.
+    near = completed(references, lambda: task.start_losses(data))
     few = _first(data, settings.timed)
-    per_solver: list[dict[str, np.ndarray]] = []
+    aims = accuracies.targets(near)[:, : few.size]
+    notes = _unknown(references, accuracies.above)
+    per_solver: dict[str, dict[str, np.ndarray]] = {}
     steps, patience = 3 * len(solvers) + len(external), math.inf
     with working_precision(task.problem), report.stage("evaluate", steps, "runs") as bar:
         for name, solver in solvers.items():
-            program = Program.of(solver, task.problem, few.size)
-            short = settings.factor * task.horizon
-            longest, took, passed = _iterations_needed(
-                program, few, targets[:, : few.size], short, settings.limit, patience
-            )
-            # The learned rule comes first. Who is so far behind is not waited for.
-            if patience == math.inf and _PATIENCE / _HOPELESS < took < _PATIENCE:
-                took = _one_call(program, few.thetas, longest)  # the first may have been compiling
-            patience = min(patience, max(_PATIENCE, _HOPELESS * took))
-            bar.advance(1, f"{name} to {accuracies.values[-1]:g}")
-            shown, longer = _watched(
-                solver, task, data, few, (short, longest), tuple(measures.values())
-            )
-            bar.advance(1, name)
-            needed = _reached(longer, targets[:, : few.size])
-            timed = _timed(program, few, needed["reach_iterations"], passed)
-            per_solver.append(shown._asdict() | needed | timed)
-            bar.advance(1, f"{name}, timed")
+            try:
+                per_solver[name], patience = _compete(
+                    settings, task, solver, data, few, aims, tuple(measures.values()), patience
+                )
+            except Exception as error:  # an opponent may be anybody's code
+                if name == LEARNED:
+                    raise
+                notes.append(f"{name} could not be evaluated and is left out: {named(error)}")
+            bar.advance(3, name)
         ends = np.full((2, len(external), len(accuracies.values), few.size), np.nan)
         for e, (name, outsider) in enumerate(external.items()):
-            ends[:, e] = _timed_outside(outsider, task, few, references, targets)
+            ends[:, e], errors = timed_outside(outsider, task, few, aims, aims - near[: few.size])
+            notes += [f"{name} failed {error}" for error in errors]
             bar.advance(1, name)
-    stacked = {key: np.stack([one[key] for one in per_solver]) for key in per_solver[0]}
+    stacked = {
+        key: np.stack([one[key] for one in per_solver.values()]) for key in per_solver[LEARNED]
+    }
+    # Whoever aimed at something that was made up has reached nothing.
+    known = np.isfinite(references[: few.size])
+    stacked["reach_status"] = np.where(known, stacked["reach_status"], Status.LIMIT)
     threshold = task.thresholds(data)
     successes = int(reached(stacked["losses"][0, :, task.horizon], threshold).sum())
+    for note in notes:
+        report.say(note)
     return Evaluated(
         **stacked,
         thresholds=threshold,
         references=references,
-        targets=targets,
-        solvers=list(solvers),
+        targets=accuracies.targets(references),
+        solvers=list(per_solver),
         accuracies=list(accuracies.values),
         above=accuracies.above,
         relative=accuracies.relative,
@@ -206,7 +126,42 @@ def evaluate(
         external_losses=ends[0],
         external_seconds=ends[1],
         external=list(external),
+        notes=notes,
     )
+
+
+def _unknown(references: Float[np.ndarray, " instance"], above: str) -> list[str]:
+    """A sentence about instances whose reference could not be found, if there are any."""
+    number = int(np.sum(~np.isfinite(references)))
+    if not number:
+        return []
+    return [
+        f"{above or 'the reference'} is unknown on {number} of {len(references)} test instances, "
+        "which are left out wherever losses are counted from it"
+    ]
+
+
+def _compete(
+    settings: EvaluateSettings,
+    task: Task,
+    solver: Rule,
+    data: TestSet,
+    few: TestSet,
+    aims: Float[np.ndarray, "accuracy instance"],
+    measures: tuple[Measure, ...],
+    patience: float,
+) -> tuple[dict[str, np.ndarray], float]:
+    """What one solver does, and for how long the next ones are waited for."""
+    program = Program.of(solver, task.problem, few.size)
+    short = settings.factor * task.horizon
+    longest, took, passed = _iterations_needed(program, few, aims, short, settings.limit, patience)
+    # The learned rule comes first. Who is so far behind is not waited for.
+    if patience == math.inf and _PATIENCE / _HOPELESS < took < _PATIENCE:
+        took = one_call(program, few.thetas, longest)  # the first may have been compiling
+    shown, longer = _watched(solver, task, data, few, (short, longest), measures)
+    needed = _reached(longer, aims)
+    found = shown._asdict() | needed | timed(program, few, needed["reach_iterations"], passed)
+    return found, min(patience, max(_PATIENCE, _HOPELESS * took))
 
 
 def _first(data: TestSet, number: int) -> TestSet:
@@ -307,76 +262,3 @@ def _iterations_needed(
             return number, took, found.passed
         number, before = min(2 * number, limit), np.minimum(before, left)
     return limit, took, found.passed
-
-
-def _timed(
-    program: Program,
-    data: TestSet,
-    needed: Int[np.ndarray, "accuracy instance"],
-    passed: np.ndarray | bool,
-) -> dict[str, np.ndarray]:
-    """How long so many iterations take, unwatched.
-
-    First one by one, a few instances, each with as many iterations as it needs; then all as one
-    batch, with as many as nine of ten of them need.
-    """
-    seconds, together = np.full(needed.shape, np.nan), np.zeros(len(needed))
-    few = min(data.size, _ALONE)
-    single = [instance(data.thetas, slice(i, i + 1)) for i in range(few)]
-    most = np.quantile(needed, 0.9, axis=1, method="inverted_cdf")
-    # The batch has been solved before; what is compiled for one instance depends on its fate.
-    wanted = needed[:, :few].max(axis=0)
-    failed = np.flatnonzero(~np.broadcast_to(passed, (data.size,))[:few])
-    for i in {int(wanted.argmax()), *failed[:1].tolist()}:
-        program.solve(single[i], int(wanted[i]), None)
-    for a in range(len(needed)):
-        for i, theta in enumerate(single):
-            # Who does not come closer takes as long to one accuracy as to another.
-            same = a and needed[a, i] == needed[a - 1, i] and np.isfinite(seconds[a - 1, i])
-            seconds[a, i] = (
-                seconds[a - 1, i] if same else _seconds(program, theta, int(needed[a, i]))
-            )
-            if i + 1 >= _FEWEST and np.nansum(seconds[a]) > _LONG:
-                break
-        same = a and most[a] == most[a - 1]
-        together[a] = together[a - 1] if same else _seconds(program, data.thetas, int(most[a]))
-    return {"seconds": seconds, "seconds_batch": together}
-
-
-def _seconds(program: Program, thetas: Theta, iterations: int) -> float:
-    """Seconds of a call; of a short one the faster of two, because machines are busy."""
-    took = [_one_call(program, thetas, iterations)]
-    if took[0] < 0.05:
-        took.append(_one_call(program, thetas, iterations))
-    return min(took)
-
-
-def _one_call(program: Program, thetas: Theta, iterations: int) -> float:
-    began = time.perf_counter()
-    program.solve(thetas, iterations, None)
-    return time.perf_counter() - began
-
-
-def _timed_outside(
-    solver: External,
-    task: Task,
-    data: TestSet,
-    references: Float[np.ndarray, " instance"],
-    targets: Float[np.ndarray, "accuracy instance"],
-) -> Float[np.ndarray, "2 accuracy instance"]:
-    """Losses and seconds of a solver of another library, one instance at a time."""
-    few = min(data.size, _ALONE)
-    thetas = [jax.tree.map(np.asarray, instance(data.thetas, i)) for i in range(few)]
-    loss = eqx.filter_jit(task.problem.loss)
-    above = targets - references
-    solver(thetas[0], float(targets[0, 0]), float(above[0, 0]))  # warms up
-    found = np.full((2, len(targets), data.size), np.nan)
-    for a in range(len(targets)):
-        for i, theta in enumerate(thetas):
-            began = time.perf_counter()
-            point = solver(theta, float(targets[a, i]), float(above[a, i]))
-            seconds = time.perf_counter() - began
-            found[:, a, i] = float(loss(jax.tree.map(jnp.asarray, point), theta)), seconds
-            if i + 1 >= _FEWEST and np.nansum(found[1, a]) > _LONG:
-                break
-    return found

@@ -150,7 +150,7 @@ def _minimise(
         value = float(rule.loss(oracle, state))
         iterations, status = 0, None if np.isfinite(value) else DIVERGED
         while status is None:
-            if gtol > 0 and np.max(np.abs(_gradient(state, host)), initial=0.0) <= gtol:
+            if gtol > 0 and np.max(np.abs(_gradient(rule, state, host)), initial=0.0) <= gtol:
                 status = SOLVED
             elif iterations == limit:
                 status = LIMIT
@@ -162,10 +162,10 @@ def _minimise(
                     status = DIVERGED
                     continue
                 state, value, iterations = moved, there, iterations + 1
-                status = callback(_seen(state, value))
+                status = callback(_seen(rule, state, value))
     return OptimizeResult(
-        **_seen(state, value),
-        jac=_gradient(state, host),
+        **_seen(rule, state, value),
+        jac=_gradient(rule, state, host),
         nit=iterations,
         nfev=host.values,
         njev=host.gradients,
@@ -175,15 +175,15 @@ def _minimise(
     )
 
 
-def _seen(state: State, value: float) -> OptimizeResult:
-    return OptimizeResult(x=np.array(state.x), fun=value)
+def _seen(rule: Rule, state: State, value: float) -> OptimizeResult:
+    return OptimizeResult(x=np.array(rule.point(state)), fun=value)
 
 
-def _gradient(state: State, host: "_Host") -> np.ndarray:
+def _gradient(rule: Rule, state: State, host: "_Host") -> np.ndarray:
     """The gradient at the current point; rules that did not ask for it pay for it here."""
     if isinstance(state, GradientState):
         return np.array(state.gradient)
-    return host.gradient(np.asarray(state.x))
+    return host.gradient(np.asarray(rule.point(state)))
 
 
 class _Compiled(GradientRule):

@@ -12,9 +12,13 @@ from jaxtyping import Float
 
 from surestep.base.errors import ProblemError
 from surestep.base.machine import require
+from surestep.paper.active_set import minimiser
 
 RELATIVE_GAP = 1e-10
 """How close minima are: the duality gap divided by the loss."""
+
+_ROUGH = (1e-3, 1e-8, 0.0)
+"""Gaps, as shares of the loss, from which the exact search begins, in this order; 0: from 0."""
 
 
 def primal_and_dual(
@@ -73,26 +77,6 @@ class CoordinateDescent:
             warnings.simplefilter("ignore")
             return model.fit(self.matrix, target).coef_
 
-    def polished(
-        self, target: Float[np.ndarray, " m"], weight: float, x: Float[np.ndarray, " n"]
-    ) -> Float[np.ndarray, " n"]:
-        """The minimiser among points with the signs of `x`, once those that it flips are 0.
-
-        If `x` has the minimiser's signs, it is the minimiser, to rounding.
-        """
-        signs = np.sign(x)
-        while np.any(signs):
-            active = signs != 0
-            part = self.matrix[:, active]
-            right = part.T @ target - weight * signs[active]
-            found = np.zeros_like(x)
-            found[active] = np.linalg.lstsq(part.T @ part, right, rcond=None)[0]
-            kept = np.where(found * signs > 0, signs, 0.0)
-            if np.array_equal(kept, signs):
-                return found
-            signs = kept
-        return np.zeros_like(x)
-
     def minima(
         self,
         targets: Float[np.ndarray, "instance m"],
@@ -100,30 +84,32 @@ class CoordinateDescent:
         relative_gap: float = RELATIVE_GAP,
     ) -> Float[np.ndarray, " instance"]:
         """The minimum of every instance: the dual bound, so that no loss lies below it."""
-        found = [
-            self._minimum(i, target, float(weight), relative_gap)
-            for i, (target, weight) in enumerate(
-                zip(np.asarray(targets, np.float64), np.asarray(weights), strict=True)
-            )
-        ]
+        found = []
+        pairs = zip(np.asarray(targets, np.float64), np.asarray(weights), strict=True)
+        for i, (target, weight) in enumerate(pairs):
+            loss, dual = self.bracketed(target, float(weight), relative_gap)
+            if loss - dual > relative_gap * loss:
+                raise ProblemError(
+                    f"a duality gap of {loss - dual:.3g} is left at a loss of {loss:.6g} on "
+                    f"instance {i}, and {relative_gap:g} of the loss is wanted"
+                )
+            found.append(dual)
         return np.array(found)
 
-    def _minimum(
-        self, index: int, target: Float[np.ndarray, " m"], weight: float, relative_gap: float
-    ) -> float:
+    def bracketed(
+        self,
+        target: Float[np.ndarray, " m"],
+        weight: float,
+        relative_gap: float = RELATIVE_GAP,
+    ) -> tuple[float, float]:
+        """A loss that is reached and a bound below all losses, this close if that can be had."""
         loss = dual = 0.5 * float(target @ target)
-        # The loss shrinks on the way, and with it the gap that is asked for.
-        for share in (0.1, 1e-3):
-            x = self.solve(target, weight, share * relative_gap * loss)
+        for share in _ROUGH:
+            # Descent is fast far from the minimum and slow near it, the search is the opposite.
+            columns = self.matrix.shape[1]
+            rough = self.solve(target, weight, share * loss) if share else np.zeros(columns)
+            x = minimiser(self.matrix, target, weight, rough)
             loss, dual = primal_and_dual(self.matrix, target, weight, x)
             if loss - dual <= relative_gap * loss:
-                return dual
-            # Near a minimum whose support is known, equations are more exact than any descent.
-            polished = self.polished(target, weight, x)
-            loss, dual = primal_and_dual(self.matrix, target, weight, polished)
-            if loss - dual <= relative_gap * loss:
-                return dual
-        raise ProblemError(
-            f"coordinate descent left a duality gap of {loss - dual:.3g} at a loss of {loss:.6g} "
-            f"on instance {index}, and {relative_gap:g} of the loss is wanted"
-        )
+                break
+        return loss, dual

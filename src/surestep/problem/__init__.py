@@ -13,18 +13,10 @@ from surestep.problem.base import (
     instance,
     name_of,
 )
+from surestep.problem.commitment import Commitment, require_word, sha256_of
+from surestep.problem.constraint_set import ConstraintSet
 from surestep.problem.contract import check_problem
-from surestep.problem.datasets import (
-    DataSet,
-    PriorSet,
-    Split,
-    SplitSizes,
-    StreamedTrainSet,
-    TestSet,
-    TrainSet,
-    ValidationSet,
-    fingerprint,
-)
+from surestep.problem.datasets import SealedSplit, SealedTrainSet, Split, SplitSizes
 from surestep.problem.draw import DrawnInChunks, working_precision
 from surestep.problem.form import (
     Part,
@@ -35,6 +27,7 @@ from surestep.problem.form import (
     point_size,
     theta_form,
 )
+from surestep.problem.from_coefficients import make_programme
 from surestep.problem.from_functions import CompositeFunctionProblem, make_problem
 from surestep.problem.front import AffineFront
 from surestep.problem.front_program import FrontProgram, front_program
@@ -51,15 +44,28 @@ from surestep.problem.kinds import (
 )
 from surestep.problem.oracle import Evaluations, Oracle, Parts, Vector
 from surestep.problem.penalties import Box
+from surestep.problem.programme import Coefficients, Programme
 from surestep.problem.quadratic import constant_term, linear_term
+from surestep.problem.sets import (
+    DataSet,
+    PriorSet,
+    StreamedTrainSet,
+    TestSet,
+    TrainSet,
+    ValidationSet,
+    fingerprint,
+)
 from surestep.problem.structure import Convolution, Structure, find_structure
 
 __all__ = [
     "ROLES",
     "AffineFront",
     "Box",
+    "Coefficients",
+    "Commitment",
     "CompositeFunctionProblem",
     "CompositeProblem",
+    "ConstraintSet",
     "Convolution",
     "DataSet",
     "DrawnInChunks",
@@ -77,7 +83,10 @@ __all__ = [
     "Point",
     "PriorSet",
     "Problem",
+    "Programme",
     "ProximableSmooth",
+    "SealedSplit",
+    "SealedTrainSet",
     "Split",
     "SplitSizes",
     "StockedProblem",
@@ -101,6 +110,7 @@ __all__ = [
     "instance",
     "linear_term",
     "make_problem",
+    "make_programme",
     "name_of",
     "named_leaves",
     "parts",
@@ -108,6 +118,8 @@ __all__ = [
     "point_size",
     "reached",
     "read_arrays_of",
+    "require_word",
+    "sha256_of",
     "theta_form",
     "thresholds",
     "working_precision",

@@ -103,7 +103,8 @@ class StockedProblem(Problem):
     """A problem whose instances are data: so many, and no more.
 
     Instances that belong together form a group. Groups are shuffled and cut into four parts, one
-    for each kind of data set; no group is in two of them, and one instance of a group is taken. A
+    for each kind of data set; no group is in two of them, and one instance of a group is taken. Who
+    is in the train set is decided when it is opened. A
     certificate takes the groups for independent draws from the distribution that future instances
     come from.
     """
@@ -145,17 +146,34 @@ class StockedProblem(Problem):
         first, last = self._bounds(role)
         return last - first
 
-    def part(self, role: str, size: int, key: Array) -> Theta:
-        """An instance of each of a set's first groups, after a shuffle that the key decides."""
-        first, last = self._bounds(role)
-        if size > last - first:
+    def require_available(self, role: str, size: int) -> None:
+        """Refuse a set that is larger than what there is for it."""
+        most = self.available(role)
+        if size > most:
             raise ConfigurationError(
                 f"the data hold {count(self.stock)} instances{self._in_groups()}, of which "
-                f"{last - first} are for the {role.removesuffix('Set').lower()} set, not {size}: "
+                f"{most} are for the {role.removesuffix('Set').lower()} set, not {size}: "
                 "ask for fewer (sizes), or change the shares of surestep.make_problem"
             )
-        order = jax.random.permutation(key, self.drawable)
-        return instance(self.stock, self._drawn(key)[np.asarray(order[first : first + size])])
+
+    def part(self, role: str, size: int, key: Array, later: Array | None = None) -> Theta:
+        """An instance of each of a set's first groups, after a shuffle that the key decides.
+
+        What prior and validation set leave is shuffled once more, by the later key: who is in the
+        train set is open as long as that key is.
+        """
+        self.require_available(role, size)
+        first, _ = self._bounds(role)
+        order = np.asarray(jax.random.permutation(key, self.drawable))
+        if role in ROLES[2:]:
+            if later is None:
+                raise ConfigurationError(
+                    f"nobody can know the {role} before there is a commitment that opens it"
+                )
+            learned = self._bounds(ROLES[2])[0]
+            rest = np.asarray(jax.random.permutation(later, order[learned:]))
+            order, key = np.concatenate([order[:learned], rest]), later
+        return instance(self.stock, self._drawn(key)[order[first : first + size]])
 
     def _drawn(self, key: Array) -> np.ndarray:
         """One instance of every group, drawn by the key."""

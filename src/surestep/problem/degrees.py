@@ -270,3 +270,13 @@ def _chosen(choice: Found, cases: Sequence[Found]) -> Found:
         return found
     low, middle, high = (power if power == ABSENT else ANYHOW for power in found.powers)
     return Degrees((low, middle, high))
+
+
+def depends(function: Callable[[Any], Any], theta: Any) -> bool:
+    """Whether any number of what a function returns may depend on its argument."""
+    program = jax.make_jaxpr(function)(theta).jaxpr
+    moved = {id(variable) for variable in program.invars}
+    for operation in program.eqns:
+        if any(id(variable) in moved for variable in operation.invars):
+            moved.update(id(variable) for variable in operation.outvars)
+    return any(id(variable) in moved for variable in program.outvars)

@@ -1,22 +1,26 @@
 """Problems made from plain functions and from data that a user has."""
 
-import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
-from surestep.base.errors import ConfigurationError, ProblemError
+from surestep.base.errors import ProblemError
 from surestep.problem.base import Point, Problem, StockedProblem, Theta
+from surestep.problem.given import (
+    as_arrays,
+    no_sampler,
+    require_callable,
+    require_numbers,
+    require_shares,
+    stacked_instances,
+)
 from surestep.problem.kinds import CompositeProblem
 from surestep.problem.penalties import Penalty
 from surestep.problem.recorded import Recorded, look_at
-from surestep.storage.npz import read_npz
 
 Start = Point | Callable[[Theta], Point]
 Lower = float | Callable[[Theta], Any] | None
@@ -195,7 +199,7 @@ def make_problem(
     )
     ```
     """
-    _require_callable("loss", loss, ("x", "theta"))
+    require_callable("loss", loss, ("x", "theta"))
     if (thetas is None) == (sample is None):
         raise ProblemError(
             "say where instances come from: either thetas (instances you have, stacked along "
@@ -210,105 +214,27 @@ def make_problem(
             "subclass of CompositeProblem"
         )
     if callable(x0):
-        _require_callable("x0", x0, ("theta",))
+        require_callable("x0", x0, ("theta",))
     else:
-        _require_numbers("x0", x0)
+        require_numbers("x0", x0)
     title = name or getattr(loss, "__name__", "problem")
     common = (loss, x0 if callable(x0) else as_arrays(x0, precision))
     if sample is not None:
         if groups is not None:
             raise ProblemError("groups are those of recorded instances (thetas), not of sample")
-        _require_callable("sample", sample, ("key",))
+        require_callable("sample", sample, ("key",))
         basic = (*common, sample, lower, precision, title)
         if penalty is None:
             return FunctionProblem(*basic)
         return CompositeFunctionProblem(*basic, penalty)
-    stacked = _stacked(thetas, precision)
-    _require_shares(shares)
+    stacked = stacked_instances(thetas, precision)
+    require_shares(shares)
     together, found = look_at(stacked, groups, ordered)
     data = (stacked, shares, jnp.asarray(together, jnp.int32), found)
-    basic = (*common, _no_sampler, lower, precision, title)
+    basic = (*common, no_sampler, lower, precision, title)
     if penalty is None:
         return StockedFunctionProblem(*basic, *data)
     return StockedCompositeFunctionProblem(*basic, *data, penalty)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 Problem.of = staticmethod(make_problem)
-
-
-def _no_sampler(key: Array) -> Theta:
-    raise AssertionError("instances come from the stock")
-
-
-def as_arrays(tree: Any, precision: str, what: str = "there is") -> Any:
-    """Every number as an array, floating ones in a precision."""
-
-    def convert(leaf: Any) -> Array:
-        try:
-            array = jnp.asarray(leaf)
-        except TypeError as error:
-            raise ProblemError(
-                f"{what} a {type(leaf).__name__}, where arrays of numbers are needed"
-            ) from error
-        floating = jnp.issubdtype(array.dtype, jnp.floating)
-        # A Python number has no type of its own, and a program compiled for it serves no array.
-        return array.astype(precision if floating else array.dtype)
-
-    with jax.enable_x64(precision == "float64"):
-        return jax.tree.map(convert, tree)
-
-
-def _require_callable(name: str, value: Any, arguments: tuple[str, ...]) -> None:
-    wanted = f"a function of {' and '.join(arguments)}"
-    if not callable(value):
-        raise ProblemError(f"{name} must be {wanted}, not {type(value).__name__}")
-    try:
-        inspect.signature(value).bind(*arguments)
-    except TypeError as error:
-        raise ProblemError(f"{name} must be {wanted}: {error}") from error
-    except ValueError:
-        return  # a built-in function that does not say what it takes
-
-
-def _require_numbers(name: str, tree: Any) -> None:
-    leaves = jax.tree.leaves(tree)
-    if not leaves:
-        raise ProblemError(f"{name} holds no numbers: give an array or a pytree of arrays")
-    for leaf in leaves:
-        try:
-            array = np.asarray(leaf)
-        except ValueError as error:
-            raise ProblemError(f"{name} must hold arrays of numbers: {error}") from error
-        if array.dtype.kind not in "fiub":
-            raise ProblemError(f"{name} must hold numbers, not {array.dtype}")
-        if not np.all(np.isfinite(array)):
-            raise ProblemError(f"{name} holds numbers that are not finite")
-
-
-def _stacked(thetas: Any, precision: str) -> Theta:
-    if isinstance(thetas, str | Path):
-        thetas = _read(Path(thetas))
-    _require_numbers("thetas", thetas)
-    sizes = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(thetas)}
-    if len(sizes) != 1 or 0 in sizes:
-        raise ProblemError(
-            "the arrays of thetas must be stacked along their first axis, one row an instance, and "
-            f"have equally many rows, not {sorted(sizes)}"
-        )
-    return as_arrays(thetas, precision)
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    try:
-        return read_npz(path)
-    except ConfigurationError as error:
-        raise ProblemError(str(error)) from error
-
-
-def _require_shares(shares: Any) -> None:
-    good = len(shares) == 4 and all(share > 0 for share in shares) and sum(shares) <= 1 + 1e-9
-    if not good:
-        raise ProblemError(
-            "shares are four positive numbers (prior, validation, train, test) that add up to at "
-            f"most 1, not {shares}"
-        )

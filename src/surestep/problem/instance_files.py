@@ -11,15 +11,16 @@ import numpy as np
 from surestep.base.errors import ConfigurationError
 from surestep.problem.base import Problem, StockedProblem, Theta
 from surestep.problem.contract import check_problem
-from surestep.problem.datasets import StreamedTrainSet, TrainSet
+from surestep.problem.datasets import SealedTrainSet
 from surestep.problem.draw import working_precision
 from surestep.problem.form import as_instances, named_leaves, theta_form
+from surestep.problem.sets import StreamedTrainSet, TrainSet
 from surestep.problem.streamed import ReadInChunks, chunks, open_arrays
 from surestep.storage.npz import Form
 
 
-def fresh_instances(problem: Problem, wanted: str, size: int) -> TrainSet:
-    """Instances drawn by a seed, or read from a file."""
+def fresh_instances(problem: Problem, wanted: str, size: int) -> SealedTrainSet | TrainSet:
+    """Instances that a seed and a plan are going to decide, or those of a file."""
     if not (wanted.isascii() and wanted.isdigit()):
         return read_instances(problem, Path(wanted))
     if isinstance(problem, StockedProblem):
@@ -29,7 +30,7 @@ def fresh_instances(problem: Problem, wanted: str, size: int) -> TrainSet:
         )
     if int(wanted) >= 2**31:
         raise ConfigurationError(f"a seed must be below 2^31, not {wanted}")
-    return TrainSet.draw(problem, size, int(wanted))
+    return SealedTrainSet(problem, size, int(wanted))
 
 
 def read_instances(problem: Problem, path: Path, block: int = 64) -> TrainSet:

@@ -24,13 +24,14 @@ def counted_from(learned: Learned) -> str:
 
 def counted_losses(
     learned: Learned, losses: Float[np.ndarray, "instance ..."]
-) -> Float[np.ndarray, "instance ..."]:
-    """Losses of test instances as the certificate counts them."""
+) -> Float[np.ndarray, "counted ..."]:
+    """Losses of test instances as the certificate counts them, where that is known."""
     if not counted_from(learned):
         return losses
-    return np.maximum(
-        losses - learned.evaluation.references.reshape(-1, *[1] * (losses.ndim - 1)), 0.0
-    )
+    evaluation = learned.evaluation
+    known = evaluation.known
+    references = evaluation.references[known].reshape(-1, *[1] * (losses.ndim - 1))
+    return np.maximum(losses[known] - references, 0.0)
 
 
 def counted_scale(learned: Learned) -> Literal["linear", "log"]:

@@ -22,9 +22,7 @@ _FIXED = {"bound": "#000000", "horizon": "#888888", "paper": "#888888", "others"
 
 def save_figure(figure: Figure, folder: Path) -> list[Path]:
     """Write a figure's data (JSON) and its pictures (PNG, SVG); returns their paths."""
-    data = folder / f"{figure.name}.json"
-    write_text(data, to_json(figure))
-    paths = [data]
+    paths = [save_data(figure, folder)]
     # A fixed salt and no date: the same figure gives the same file.
     with matplotlib.rc_context({"svg.hashsalt": "surestep"}):
         canvas = draw(figure)
@@ -35,6 +33,13 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
             write_bytes(path, buffer.getvalue())
             paths.append(path)
     return paths
+
+
+def save_data(figure: Figure, folder: Path) -> Path:
+    """Write a figure's data (JSON); returns its path."""
+    path = folder / f"{figure.name}.json"
+    write_text(path, to_json(figure))
+    return path
 
 
 def draw(figure: Figure) -> Canvas:

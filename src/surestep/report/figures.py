@@ -157,7 +157,8 @@ def loss_scale(learned: Learned) -> Scale:
 def distance_panel(learned: Learned) -> Panel:
     """How far losses are above their references."""
     evaluation = learned.evaluation
-    distances = evaluation.losses - evaluation.references[:, None]
+    known = evaluation.known
+    distances = evaluation.losses[:, known] - evaluation.references[known, None]
     label = f"loss above {evaluation.above}"
     return _losses_panel(learned, f"Distance to {evaluation.above}", label, distances)
 

@@ -22,7 +22,8 @@ def write_report(
     **Arguments:**
 
     - `learned`: what `learn` or `fit` returned.
-    - `folder`: the run's folder. `report.html` and the folder `figures` are written into it.
+    - `folder`: the run's folder. `report.html` and the folder `figures` are written into it, if
+      the run was evaluated.
     - `pictures`: figures that the problem has drawn of itself, by name; the page shows them too.
 
     **Returns:** the paths of what a person wants to open, by name.
@@ -40,6 +41,8 @@ def write_report(
     print(paths["report"])
     ```
     """
+    if learned.evaluated is None:
+        return {"certificate": folder.certificate_path}
     pictures = pictures or {}
     figures = run_figures(learned, folder)
     paths = {name: _picture(figure, folder) for name, figure in figures.items()}

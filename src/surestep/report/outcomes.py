@@ -20,7 +20,7 @@ from surestep.report.page import plots
 from surestep.report.page_tables import Cell, Heading, Table, number
 from surestep.report.shell import policy, template, text
 from surestep.run.outcomes import OutcomeFolder
-from surestep.run.verify.run import Check
+from surestep.run.verify.finished import Check
 from surestep.storage.files import read_text, write_text
 
 _FEW = 6  # targets that a figure shows

@@ -72,11 +72,21 @@ def write_page(
     pictures: Mapping[str, Path],
 ) -> Path:
     """Write the page into the run's folder."""
-    config = folder.read_kept(folder.config_path)
     path = folder.path / "report.html"
-    shown = _pictures(pictures, folder)
-    write_text(path, render_page(learned, config, folder.status(), figures, shown))
+    write_text(path, page_of(learned, folder, figures, pictures, folder.path))
     return path
+
+
+def page_of(
+    learned: Learned,
+    folder: RunFolder,
+    figures: Mapping[str, Figure],
+    pictures: Mapping[str, Path],
+    place: Path,
+) -> str:
+    """The text of a run's page; the pictures lie below `place`."""
+    config = folder.read_kept(folder.config_path)
+    return render_page(learned, config, folder.status(), figures, _pictures(pictures, place))
 
 
 def render_page(
@@ -114,6 +124,7 @@ def render_page(
         race_words=status.get("race", {}).get("words", ""),
         left_out=list(own.get("left_out", ())),
         budget=duration(float(own.get("budget", math.nan))),
+        notes=[*(f"{note}." for note in learned.evaluation.notes), *learned.incomplete],
         alone=len(learned.evaluation.solvers) + len(learned.evaluation.external) == 1,
         compared=len(comparisons),
         lost=sum(1 for c in comparisons if c.ahead),
@@ -319,7 +330,7 @@ def _stages(status: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _pictures(paths: Mapping[str, Path], folder: RunFolder) -> list[Picture]:
+def _pictures(paths: Mapping[str, Path], folder: Path) -> list[Picture]:
     """Pictures as data, as long as they fit."""
     left, found = PICTURES, []
     for name, path in paths.items():
@@ -330,7 +341,7 @@ def _pictures(paths: Mapping[str, Path], folder: RunFolder) -> list[Picture]:
         if len(content) <= left:
             left -= len(content)
             data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-        place = path.relative_to(folder.path) if path.is_relative_to(folder.path) else path
+        place = path.relative_to(folder) if path.is_relative_to(folder) else path
         found.append(Picture(name, data, str(place)))
     return found
 

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from surestep.certify import Certificate, percent, rounded_down, rounded_up
+from surestep.evaluate.evaluated import Evaluated
 from surestep.evaluate.off_family import Shifted
-from surestep.evaluate.test_set import Evaluated
 from surestep.report.certified import certified_quantiles, observed_quantile
 from surestep.report.counted import counted_losses
 from surestep.run.learned import Learned
@@ -165,8 +165,7 @@ def loss_table(learned: Learned) -> tuple[Table, list[Comparison]]:
     groups = [f"Loss after {horizon} iterations"]
     if evaluation.above:
         words = f"distance to {evaluation.above}"
-        with np.errstate(invalid="ignore"):
-            distances = final - evaluation.references
+        distances = evaluation.distances(final)
         comparisons += loss_comparisons(evaluation.solvers, distances, words)
         groups.append(f"Of it above {evaluation.above}")
     head = [
@@ -247,7 +246,7 @@ def external_table(learned: Learned) -> Table | None:
         return None
     timed = evaluation.external_losses.shape[2]
     counted = f" above {evaluation.above}" if evaluation.above else ""
-    ends = np.median(evaluation.external_losses - evaluation.references[:timed], axis=2)
+    ends = evaluation.external_distances()
     rows: list[list[Cell]] = []
     for s, name in enumerate(evaluation.external):
         row = [Cell(name)]

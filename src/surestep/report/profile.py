@@ -6,7 +6,7 @@ Dolan and Moré, "Benchmarking optimization software with performance profiles",
 import numpy as np
 from jaxtyping import Float
 
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.report.figures import Figure, Line, Panel
 from surestep.run.learned import Learned
 

@@ -26,7 +26,9 @@ def summary(learned: Learned) -> str:
     print(ss.report.summary(learned))
     ```
     """
-    evaluation, horizon, prior = learned.evaluation, learned.task.horizon, learned.prior
+    if learned.evaluated is None:
+        return "\n".join(learned.incomplete)
+    evaluation, horizon, prior = learned.evaluated, learned.task.horizon, learned.prior
     head = [
         f"Sampling the prior: {prior.proposals} proposals, {prior.accepted} accepted, "
         f"{prior.outside} outside the success constraint, {prior.undecided} undecided.",
@@ -38,12 +40,15 @@ def summary(learned: Learned) -> str:
     title = f"loss after {horizon} iterations"
     lines = [*head, *_loss_table(title, evaluation.solvers, final), ""]
     if evaluation.above:
-        distances = final - evaluation.references
+        distances = evaluation.distances(final)
         title = f"of it above {evaluation.above}"
         lines += [*_loss_table(title, evaluation.solvers, distances), ""]
     lines += [*_accuracy_table(learned), "", *_worth(learned)]
     if learned.shifted is not None:
         lines += ["", *_shifted_table(learned.shifted)]
+    notes = [f"Note: {note}." for note in evaluation.notes]
+    if notes or learned.incomplete:
+        lines += ["", *notes, *learned.incomplete]
     return "\n".join(lines)
 
 
@@ -92,12 +97,11 @@ def _cell(text: str) -> str:
 def _external_table(learned: Learned) -> list[str]:
     evaluation = learned.evaluation
     counted = f" above {evaluation.above}" if evaluation.above else ""
-    timed = evaluation.external_losses.shape[2]
     lines = [
         "Solvers of other libraries, milliseconds of a solve (alone, mean of "
         f"{evaluation.alone}) and the loss{counted} that they ended with (median):"
     ]
-    distances = np.nanmedian(evaluation.external_losses - evaluation.references[:timed], axis=2)
+    distances = evaluation.external_distances()
     seconds = evaluation.mean_seconds()[len(evaluation.solvers) :]
     for s, name in enumerate(evaluation.external):
         cells = []

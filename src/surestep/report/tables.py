@@ -10,7 +10,7 @@ import xarray
 
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.base.machine import require
-from surestep.evaluate.test_set import Evaluated
+from surestep.evaluate.evaluated import Evaluated
 from surestep.rollout.loop import Status
 from surestep.storage.files import write_bytes, write_text
 from surestep.storage.run_folder import RunFolder

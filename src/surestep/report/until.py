@@ -57,10 +57,14 @@ def until_table(learned: Learned) -> Table | None:
 
 
 def settled(learned: Learned, target: Target) -> Float[np.ndarray, " instance"]:
-    """From which iteration on test instances are at a target until the horizon; infinite if not."""
-    evaluation = learned.evaluation
-    losses = evaluation.losses[0, :, : learned.task.horizon + 1]
-    levels = target.levels(evaluation.references, losses[:, 0], evaluation.thresholds)
+    """From which iteration on test instances are at a target until the horizon; infinite if not.
+
+    Of those whose reference is known.
+    """
+    evaluation, known = learned.evaluation, learned.evaluation.known
+    losses = evaluation.losses[0, known, : learned.task.horizon + 1]
+    references, thresholds = evaluation.references[known], evaluation.thresholds[known]
+    levels = target.levels(references, losses[:, 0], thresholds)
     return reached_in(reach_of_paths(losses, levels[:, None]), ITERATIONS, 0)
 
 

@@ -215,7 +215,7 @@ def _rollout(
     unravel = ravel_pytree(problem.start(theta))[1]
 
     def seen(progress: Progress) -> tuple[Scalar, Array, tuple[Scalar, ...]]:
-        found = tuple(measure(unravel(progress.state.x), theta) for measure in measures)
+        found = tuple(measure(unravel(rule.point(progress.state)), theta) for measure in measures)
         return progress.loss, progress.evaluations.gradients, found
 
     def body(progress: Progress, _: None) -> tuple[Progress, Any]:
@@ -229,7 +229,7 @@ def _rollout(
     shown = Rollout(
         losses=losses,
         gradients=gradients,
-        x=last.state.x,
+        x=rule.point(last.state),
         status=jnp.where(last.diverged, Status.DIVERGED, Status.FINISHED),
         measures=found,
     )
@@ -331,7 +331,7 @@ def unwatched(
         loss, slope, passed = verdict.value, verdict.slope, verdict.passed
         spent = Evaluations(spent.gradients + asked, spent.values)
     loss = jnp.where(jnp.isfinite(loss), loss, jnp.inf)
-    return Ended(state.x, loss, spent.gradients, passed, slope, oracle.start)
+    return Ended(inner.point(state), loss, spent.gradients, passed, slope, oracle.start)
 
 
 def _valued(rule: Rule, oracle: Oracle, state: Any) -> Any:

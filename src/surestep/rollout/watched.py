@@ -117,10 +117,11 @@ def checking(rest: Any) -> Callable[[list[Any], Given], Any]:
         def one(mine: Given, _: Any) -> Any:
             assert mine.standing is not None
             oracle = Oracle(problem, mine.thetas)
-            state = _acting(rule, "before", mine.hypers)[0].step(oracle, mine.standing.state)
+            inner = _acting(rule, "before", mine.hypers)[0]
+            state = inner.step(oracle, mine.standing.state)
             verdict = rule.examine(oracle, state)
             spent = mine.standing.spent.plus(oracle)
-            seen = _seen(problem, mine.thetas, state.x, verdict.value)
+            seen = _seen(problem, mine.thetas, inner.point(state), verdict.value)
             return (*seen, spent.gradients, verdict.passed), None, None, None
 
         return _batched(one, given)[0]
@@ -172,7 +173,7 @@ def _gone_on(
         lost = jnp.zeros((), bool) if recovers else ~jnp.isfinite(loss)
         low = False if ends.target is None else loss < ends.target.astype(loss.dtype)
         done = ~now.settled & (low | lost)
-        found = Kept(now.state.x, loss, made, now.spent.gradients)
+        found = Kept(rule.point(now.state), loss, made, now.spent.gradients)
         kept = jax.lax.cond(
             total(done.astype(jnp.int32)) > 0,
             lambda: jax.tree.map(lambda new, old: jnp.where(done, new, old), found, now.kept),
@@ -200,7 +201,7 @@ def _gone_on(
         first = _finite(now.loss)
     free = _is_free(rule, problem, theta, now.state)
     now, made, _ = jax.lax.while_loop(unfinished, until_a_look, (now, made, left(now)))
-    last = Kept(now.state.x, now.loss, made, now.spent.gradients)
+    last = Kept(rule.point(now.state), now.loss, made, now.spent.gradients)
     end = jax.tree.map(lambda old, new: jnp.where(now.settled, old, new), now.kept, last)
     x, loss = _seen(problem, theta, end.x, end.loss)
     return now, Shown(x, loss, end.iterations, end.gradients, now.settled), first, made
@@ -215,7 +216,7 @@ def _begun(rule: Rule, problem: Problem, theta: Theta, start: Point | None) -> S
     spent, none = Evaluations.none().plus(oracle), jnp.zeros((), jnp.int32)
     form = jax.eval_shape(lambda: rule.loss(Oracle(problem, theta), state))
     unknown, unsettled = jnp.zeros((), form.dtype), jnp.zeros((), bool)
-    return Standing(state, spent, unknown, unsettled, Kept(state.x, unknown, none, none))
+    return Standing(state, spent, unknown, unsettled, Kept(rule.point(state), unknown, none, none))
 
 
 def _is_free(rule: Rule, problem: Problem, theta: Theta, state: State) -> bool:

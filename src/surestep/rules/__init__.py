@@ -34,6 +34,7 @@ from surestep.rules.network_start import NetworkStart
 from surestep.rules.newton import Newton, NewtonCG
 from surestep.rules.preconditioned import Preconditioned
 from surestep.rules.predicted import Predicted
+from surestep.rules.programme_splitting import ProgrammeADMM
 from surestep.rules.proximal import Proximal
 from surestep.rules.quasi_newton import (
     MetricQuasiNewton,
@@ -82,6 +83,7 @@ __all__ = [
     "PreconditionedConjugateGradients",
     "Predicted",
     "PrimalDual",
+    "ProgrammeADMM",
     "Proximal",
     "ProximalGradient",
     "QuasiNewton",

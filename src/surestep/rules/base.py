@@ -20,22 +20,32 @@ from surestep.problem import (
     Oracle,
     PenalisedProblem,
     Problem,
+    Programme,
     ProximableSmooth,
     Vector,
 )
 
-Need = Literal["smooth", "residual", "weight", "smoothness", "smooth_prox", "dual", "nonnegative"]
+Need = Literal[
+    "smooth",
+    "residual",
+    "weight",
+    "smoothness",
+    "smooth_prox",
+    "dual",
+    "nonnegative",
+    "programme",
+]
 """What a rule asks of a problem beyond a loss and its gradient."""
 
 
 class State(eqx.Module):
-    """What a rule remembers between two iterations; every state has a point `x`.
+    """What a rule remembers between two iterations; nearly every state has a point `x`.
 
-    A state may have a field `value`, the loss at `x`, where the rule gets it for nothing. Where
-    there is none, `Rule.loss` computes it when somebody looks, and only then.
+    A rule that iterates something else, from which the point follows, says so in `Rule.point`.
+
+    A state may have a field `value`, the loss at its point, where the rule gets it for nothing.
+    Where there is none, `Rule.loss` computes it when somebody looks, and only then.
     """
-
-    x: eqx.AbstractVar[Vector]
 
 
 class Rule(eqx.Module):
@@ -91,10 +101,14 @@ class Rule(eqx.Module):
     def step(self, oracle: Oracle, state: Any) -> State:
         """One iteration."""
 
+    def point(self, state: Any) -> Vector:
+        """A state's point. It is asked for when somebody looks, not in every iteration."""
+        return state.x
+
     def loss(self, oracle: Oracle, state: Any) -> Scalar:
         """The loss at a state's point: the state's own `value`, or else evaluated now."""
         known = getattr(state, "value", None)
-        return oracle.value(state.x) if known is None else known
+        return oracle.value(self.point(state)) if known is None else known
 
     def stationarity(
         self, oracle: Oracle, state: Any, step: float | Scalar
@@ -285,6 +299,10 @@ _OFFERS: dict[str, tuple[str, Any]] = {
     "dual": (
         "the methods of DualisedProblem",
         lambda p: isinstance(p, DualisedProblem),
+    ),
+    "programme": (
+        "the coefficients of a Programme",
+        lambda p: isinstance(p, Programme),
     ),
     "nonnegative": (
         "a loss that is never negative, because it looks at its logarithm",

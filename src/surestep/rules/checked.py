@@ -124,10 +124,11 @@ class Checked(Rule):
 
     def _begun(self, oracle: Oracle, state: Any) -> CheckedState:
         # The fallback's memory is made when it is used; here only its shape is.
-        shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), state.x)
+        x = self.rule.point(state)
+        shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), x)
         memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        unknown, none = jnp.zeros((), state.x.dtype), jnp.zeros((), jnp.int32)
-        return CheckedState(state.x, unknown, state, memory, none, none)
+        unknown, none = jnp.zeros((), x.dtype), jnp.zeros((), jnp.int32)
+        return CheckedState(x, unknown, state, memory, none, none)
 
     def loss(self, oracle: Oracle, state: CheckedState) -> Scalar:
         """The rule's, then the fallback's."""
@@ -148,7 +149,7 @@ class Checked(Rule):
         def early() -> Any:
             def step(inner: Oracle) -> Any:
                 moved = self.rule.step(inner, state.rule)
-                return moved.x, state.value, moved, state.fallback, state.owed
+                return self.rule.point(moved), state.value, moved, state.fallback, state.owed
 
             return asked(step)
 
@@ -167,7 +168,8 @@ class Checked(Rule):
                 moved = self.fallback.step(inner, state.fallback)
                 value = self.fallback.loss(inner, moved)
                 inner.spend(gradients=state.owed)
-                return moved.x, value, state.rule, moved, jnp.zeros_like(state.owed)
+                x = self.fallback.point(moved)
+                return x, value, state.rule, moved, jnp.zeros_like(state.owed)
 
             return asked(step)
 
@@ -182,7 +184,7 @@ class Checked(Rule):
         In a batch the fallback iterates as long as an instance of it needs help.
         """
         verdict = self.examine(oracle, state)
-        end = self.help(oracle, state.x, verdict, self.rescue)
+        end = self.help(oracle, self.rule.point(state), verdict, self.rescue)
         oracle.spend(gradients=end.gradients)
         return end.x, end.value, end.passed
 
@@ -236,7 +238,7 @@ class Checked(Rule):
         # A fallback that is not monotone may have left the better point behind.
         kept = verdict.passed | ~(reached <= height)
         return Helped(
-            jnp.where(kept, origin, end.x),
+            jnp.where(kept, origin, fallback.point(end)),
             jnp.where(kept, height, reached),
             passed,
             made,

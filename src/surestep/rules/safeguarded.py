@@ -183,18 +183,18 @@ class Safeguarded(Rule):
         return self._watched(oracle, self.rule.resume(oracle, x))
 
     def _watched(self, oracle: Oracle, state: State) -> SafeguardedState:
-        value = self.rule.loss(oracle, state)
+        value, x = self.rule.loss(oracle, state), self.rule.point(state)
         if _simple(self.rule, self.fallback, state):
             assert isinstance(state, GradientState)
             memory = self.fallback.remember(state.x, state.value, state.gradient)  # pyright: ignore
             best = state.gradient
         else:
             # Its shape is what is needed here; it is made when it is used.
-            shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), state.x)
+            shapes = jax.eval_shape(lambda x: self.fallback.init(oracle.fresh(), x), x)
             memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             best = ()
         watch = Watch.begin(value, oracle.problem.nonnegative)
-        return SafeguardedState(state.x, value, best, state, value, memory, watch)
+        return SafeguardedState(x, value, best, state, value, memory, watch)
 
     def step(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
         """A step of the rule, or one of the fallback from the best point."""
@@ -285,7 +285,8 @@ class Safeguarded(Rule):
         def bold() -> Any:
             def step(inner: Oracle) -> Any:
                 moved = self.rule.step(inner, state.rule)
-                return (moved.x, self.rule.loss(inner, moved)), moved, state.fallback
+                ended = self.rule.point(moved), self.rule.loss(inner, moved)
+                return ended, moved, state.fallback
 
             return asked(step)
 
@@ -293,8 +294,9 @@ class Safeguarded(Rule):
             def step(inner: Oracle) -> Any:
                 where = fallback.init(inner, state.x) if begin else state.fallback
                 moved = fallback.step(inner, where)
-                rule = self.rule.resume(inner, moved.x) if end else state.rule
-                return (moved.x, fallback.loss(inner, moved)), rule, moved
+                x = fallback.point(moved)
+                rule = self.rule.resume(inner, x) if end else state.rule
+                return (x, fallback.loss(inner, moved)), rule, moved
 
             return lambda: asked(step)
 

@@ -1,6 +1,6 @@
 """A learned metric around any rule: one scale for each coordinate."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
@@ -88,7 +88,7 @@ class ScaledOracle(Oracle):
         self.problem, self.theta, self.through = oracle.problem, oracle.theta, oracle.through
         self.start, self.unravel = oracle.start / scales, oracle.unravel
 
-    def seen(self, inner: State) -> ScaledState:
+    def seen(self, inner: Any) -> ScaledState:
         """The inner rule's state, and its point in the problem's coordinates."""
         return ScaledState(self.scales * inner.x, inner)
 

@@ -50,6 +50,10 @@ class Delegating(Wrapper):
         """A step of the inner rule."""
         return self.rule.step(oracle, state)
 
+    def point(self, state: Any) -> Vector:
+        """As the inner rule knows it."""
+        return self.rule.point(state)
+
     def loss(self, oracle: Oracle, state: Any) -> Scalar:
         """As the inner rule knows it."""
         return self.rule.loss(oracle, state)

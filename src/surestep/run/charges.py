@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from surestep.base.errors import ConfigurationError, RunFolderError
-from surestep.problem import DataSet, Split, StreamedTrainSet, TrainSet
+from surestep.problem import DataSet, SealedSplit, StreamedTrainSet, TrainSet
 from surestep.problem.base import concatenated
 from surestep.problem.recorded import equal_rows
 from surestep.storage.records import from_plain, to_json
@@ -51,24 +51,26 @@ def read_charges(folder: RunFolder) -> list[Charge]:
     return found["charges"]
 
 
-def spent_on(instances: list[str], charges: list[Charge], seed: int | None = None) -> float:
+def spent_on(instances: list[str], charges: list[Charge]) -> float:
     """The epsilon that certificates have cost which saw any of these instances.
 
-    Those that were drawn by the same seed have, even if on another kind of machine, where the last
-    bits of an instance are others.
+    Of instances that are drawn nobody has seen any: another plan draws others.
     """
     seen = set(instances)
-    again = (c for c in charges if seen & set(c.instances) or (seed is not None and c.seed == seed))
-    return sum(c.epsilon for c in again)
+    return sum(c.epsilon for c in charges if seen & set(c.instances))
+
+
+def joint_epsilon(charges: list[Charge]) -> float:
+    """The probability with which any of these certificates may be false."""
+    return sum(c.epsilon for c in charges)
 
 
 def require_fresh(
-    split: Split,
+    used: Mapping[str, DataSet],
     train: TrainSet,
-    deployed: bool = False,
     recorded: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Refuse instances that are there twice, or that the rule was chosen by.
+    """Refuse given instances that are there twice, or that are in the sets that chose the rule.
 
     `recorded` are hashes that the run's sets had where it was made: on another kind of machine, the
     last bits of what is drawn are others. (Those of a third kind, in a file, are not known.)
@@ -79,16 +81,12 @@ def require_fresh(
             f"only {len(fresh)} of the {size} instances are different: repeating an instance "
             "tells nothing new, and would be counted as if it did"
         )
-    from_file = train.seed is None and not isinstance(train, StreamedTrainSet)
+    from_file = not isinstance(train, StreamedTrainSet)
     if from_file and (alike := size - (int(equal_rows(train.thetas).max()) + 1)):
         raise ConfigurationError(
             f"{alike} of the {size} instances are equal to others but for rounding: a file with "
             "copies is no set of independent draws, so keep one of each"
         )
-    used: dict[str, DataSet] = {"prior": split.prior, "validation": split.validation}
-    if deployed:
-        # Which sample is deployed was chosen by the train set.
-        used["train"] = split.train
     for name, data in used.items():
         known = len(fresh & {*data.hashes, *(recorded or {}).get(name, ())})
         if known:
@@ -101,14 +99,9 @@ def require_fresh(
                 f"{alike} of the {size} instances are, but for rounding, in the run's {name} set: "
                 "what a rule was chosen by cannot certify it"
             )
-    if deployed and train.seed is not None and train.seed == split.train.seed:
-        raise ConfigurationError(
-            f"the seed {train.seed} has drawn the run's train set: what a rule was chosen by "
-            "cannot certify it"
-        )
 
 
-def record_hashes(folder: RunFolder, split: Split) -> None:
+def record_hashes(folder: RunFolder, split: SealedSplit) -> None:
     """Note by which instances the rule is chosen: elsewhere they would be drawn with other bits.
 
     Those of the train set are charged.

@@ -9,9 +9,10 @@ import tyro
 from surestep.base.errors import ConfigurationError
 from surestep.certify import CertifySettings
 from surestep.evaluate.test_set import EvaluateSettings
-from surestep.problem import Goal, SplitSizes
+from surestep.problem import Commitment, Goal, SplitSizes, require_word, sha256_of
 from surestep.rollout.batched import BLOCK
 from surestep.rules.safeguarded import SafeguardSettings
+from surestep.storage.records import to_json, to_plain
 from surestep.train import (
     Constraint,
     Experiment,
@@ -54,6 +55,8 @@ class RunConfig(Generic[Settings]):
     what was learned added to it."""
     seed: int = 0
     """The run's seed: data sets, initial weights, training, sampling."""
+    word: str = ""
+    """A verifier's word, given after the plan was fixed: it decides about the train set, too."""
     family_seed: int = 0
     """The family's seed: what is drawn once and shared by all instances."""
     block: int = 0
@@ -92,11 +95,19 @@ class RunConfig(Generic[Settings]):
             experiment.statistics,
             self.training,
             self.sample_block or 1,
+            to_plain(self.problem),
         )
+
+    def commitment(self, plan_sha256: str) -> Commitment:
+        """What opens a train set, once its plan is fixed."""
+        # The word is no part of what a verifier is told before giving it.
+        configuration = sha256_of(to_json(dataclasses.replace(self, word="")))
+        return Commitment(configuration, plan_sha256, self.word)
 
     def validate(self) -> None:
         """Refuse what cannot work, before any work is done."""
         _require_finite(self)
+        require_word(self.word)
         for field in dataclasses.fields(self.sizes):
             size = getattr(self.sizes, field.name)
             if size < 1:

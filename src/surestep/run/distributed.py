@@ -22,8 +22,10 @@ import safetensors.numpy
 from jax._src.distributed import global_state
 
 from surestep.base.errors import ConfigurationError, HostError
+from surestep.problem import TrainSet
 from surestep.rollout.observe import Observed
 from surestep.rollout.tiles import Alone, Work
+from surestep.storage.records import to_plain
 
 PATIENCE = 60.0
 """After so many seconds without a sign of life a process counts as lost."""
@@ -310,8 +312,10 @@ def _expected(work: Work, tile: int, seen: Observed) -> tuple[int, Observed]:
 
 def pack_work(work: Work, tiles: Sequence[int]) -> bytes:
     """A work as bytes, for processes that know the problem, its rules and the data already."""
+    commitment = work.data.commitment if isinstance(work.data, TrainSet) else None
     facts = {
         "name": work.name,
+        "commitment": to_plain(commitment),
         "at": work.watch.at,
         "length": work.length,
         "sha256": work.data.sha256,

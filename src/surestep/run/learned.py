@@ -5,24 +5,18 @@ import functools
 import math
 from pathlib import Path
 
-import jax
-
-from surestep.certify import (
-    Certificate,
-    Certified,
-)
+from surestep.base.errors import EvaluationError
+from surestep.certify import Certificate, Certified
 from surestep.evaluate.break_even import BreakEven, break_even
+from surestep.evaluate.evaluated import Evaluated
 from surestep.evaluate.off_family import Shifted
-from surestep.evaluate.test_set import Evaluated
-from surestep.problem import Problem, Theta, point_form, theta_form, working_precision
-from surestep.rollout.batched import BLOCK
+from surestep.problem import Problem, Theta
 from surestep.rules.base import Rule
-from surestep.solver.posterior import Posterior
+from surestep.run.delivered import solver_of
+from surestep.solver.familiar import Familiar
 from surestep.solver.solution import Solution
 from surestep.solver.solver import Solver
 from surestep.train import Sampled, Task
-
-_NUMBERS = 2_000_000  # of the instances and points of a batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +40,29 @@ class Learned:
     certificate: Certificate
     prior: Sampled
     certified: Certified
-    evaluation: Evaluated
+    evaluated: Evaluated | None
+    """How it did on the test set; None if that could not be found out (`incomplete`)."""
     training_seconds: float = math.nan
     """What choosing (`fit`: survey and race), imitating, locating and sampling took."""
     shifted: Shifted | None = None
     """What the rule does off the family, where the experiment says how to leave it."""
     probes: Theta = None
     """A few instances of the prior set; a saved solver recognises its problem by them."""
+    familiar: Familiar | None = None
+    """What instances usually look like; a solver's monitor compares new ones with it."""
+    incomplete: tuple[str, ...] = ()
+    """What went wrong after the certificate was written, a sentence each."""
+
+    @property
+    def evaluation(self) -> Evaluated:
+        """How the rule and its opponents did on the test set.
+
+        **Raises:** `surestep.errors.EvaluationError` if the evaluation failed. Certificate and
+        solver do not depend on it.
+        """
+        if self.evaluated is None:
+            raise EvaluationError(" ".join(self.incomplete) or "there is no evaluation")
+        return self.evaluated
 
     def break_even(self) -> list[BreakEven]:
         """For every accuracy, after how many solves training has paid for itself."""
@@ -67,7 +77,8 @@ class Learned:
     def solver(self) -> Solver:
         """What goes into production: the rule, its certificate and its posterior."""
         return solver_of(
-            self.task, self.deployed, self.certificate, self.prior, self.certified, self.probes
+            *(self.task, self.deployed, self.certificate, self.prior, self.certified),
+            *(self.probes, self.familiar),
         )
 
     def save(self, path: Path | str) -> None:
@@ -84,37 +95,3 @@ class Learned:
     def solve_to(self, thetas: Theta, accuracy: float, limit: int = 10_000) -> Solution:
         """Iterate on a stacked set of instances until each has reached an accuracy."""
         return self.solver.solve(thetas, iterations=limit, tolerance=accuracy)
-
-
-def solver_of(
-    task: Task,
-    deployed: Rule,
-    certificate: Certificate,
-    prior: Sampled,
-    certified: Certified,
-    probes: Theta,
-) -> Solver:
-    """The solver of a rule that is certified, whether or not it was evaluated."""
-    return Solver(
-        task.problem,
-        deployed,
-        task.horizon,
-        task.goal,
-        _in_production(task),
-        certificate,
-        # The posterior that the certificate's statements are about.
-        Posterior(prior.hypers, certified.log_posterior),
-        probes,
-    )
-
-
-def _in_production(task: Task) -> int:
-    """How many instances a solver's batch has: as many as a run's, or more where they are small.
-
-    A run's are cut so that its sets are whole numbers of them.
-    """
-    with working_precision(task.problem):
-        form = theta_form(task.problem)
-        leaves = jax.tree.leaves((form, point_form(task.problem, form)))
-    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
-    return max(task.block, min(BLOCK, _NUMBERS // max(1, numbers)))

@@ -1,14 +1,14 @@
 """The stages in order: from a problem to a certified rule, with every result kept on the way."""
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from surestep.base.errors import ConfigurationError, InfeasibleError, RunFolderError
-from surestep.base.machine import provenance
+from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.base.progress import Reporter, Silence
 from surestep.certify import (
     Certified,
@@ -22,27 +22,26 @@ from surestep.certify import (
     references_for,
 )
 from surestep.evaluate.break_even import training_seconds
-from surestep.evaluate.off_family import Shifted, evaluate_shifted, require_same_form
-from surestep.evaluate.test_set import LEARNED, Evaluated, evaluate
-from surestep.problem import Problem, Split, Theta, check_problem, instance, working_precision
-from surestep.rollout.batched import BLOCK, rollouts
+from surestep.evaluate.off_family import require_same_form
+from surestep.problem import Commitment, SealedSplit, check_problem, working_precision
+from surestep.rollout.batched import BLOCK
 from surestep.rollout.tiles import Crew
-from surestep.rules import GradientDescent
-from surestep.rules.base import Rule, require_fit, solver_fingerprint, with_hyper
+from surestep.rules.base import Rule, require_fit, with_hyper
+from surestep.run.afterwards import familiar_with, looked_at, shown_baselines
 from surestep.run.batch_size import settled
-from surestep.run.charges import OWN, charge, record_hashes
+from surestep.run.begun import Begun, probes_of, record_inputs, record_opened
+from surestep.run.charges import OWN, charge
 from surestep.run.config import RunConfig
-from surestep.run.learned import Learned, solver_of
-from surestep.solver.signature import PROBES
-from surestep.storage.checkpoint import NoCheckpoint
+from surestep.run.delivered import solver_of
+from surestep.run.learned import Learned
+from surestep.run.word import require_closed
 from surestep.storage.records import to_json
 from surestep.storage.run_folder import RunFolder, axes
 from surestep.train import Chosen, Experiment, Imitated, Located, Sampled, Task, choose, hyper_at
 from surestep.train.imitate import imitate
 from surestep.train.locate import locate
+from surestep.train.references import minima_to_train_with
 from surestep.train.sample import sample
-
-Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +49,19 @@ class Solved:
     """The least losses of the prior set's instances, found once by a trusted solver."""
 
     minima: np.ndarray = dataclasses.field(metadata=axes("instance"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """What is known before the train set is opened."""
+
+    rule: Rule
+    """The rule that hypers are put into."""
+    prior: Sampled
+    plan: Plan
+    sealed: SealedSplit
+    seconds: float
+    """What learning took."""
 
 
 def learn(
@@ -82,6 +94,35 @@ def learn(
     learned = ss.learn(config, ss.paper.build(config), ss.RunFolder("runs/tiny"))
     ```
     """
+    with _begun(config, experiment, folder, report, crew) as run:
+        return _certify_and_evaluate(run, _plan(run))
+
+
+def plan_only(
+    config: RunConfig[Any],
+    experiment: Experiment,
+    folder: RunFolder,
+    report: Reporter | None = None,
+) -> Commitment:
+    """The stages up to the plan, and what a verifier is told before giving a word.
+
+    Nobody has seen the train set then. `learn` goes on from there.
+    """
+    require_closed(folder)
+    with _begun(config, experiment, folder, report, None) as run:
+        planned = _plan(run)
+        return run.config.commitment(planned.plan.sha256)
+
+
+@contextlib.contextmanager
+def _begun(
+    config: RunConfig[Any],
+    experiment: Experiment,
+    folder: RunFolder | None,
+    report: Reporter | None,
+    crew: Crew | None,
+) -> Iterator[Begun]:
+    """Validate, draw what is learned from, and claim the folder."""
     config.validate()
     experiment.validate()
     if config.training.distances and experiment.minima is None:
@@ -95,7 +136,7 @@ def learn(
             "losses that may be negative are trained on by their distances from the minima of the "
             "prior set's instances: set training.distances"
         )
-    baselines = _shown_baselines(config, experiment)
+    baselines = shown_baselines(config, experiment)
     baselines |= possible_opponents(config.certify, experiment)
     report = report or Silence()
     with working_precision(experiment.problem):
@@ -105,163 +146,159 @@ def learn(
             if fitting is not None:
                 require_fit(fitting, experiment.problem)
         require_same_form(experiment.problem, experiment.shifts)
-        split = Split.draw(experiment.problem, config.sizes, config.seed)
-        check_problem(experiment.problem, split.prior.thetas, config.block or BLOCK)
+        sealed = SealedSplit.draw(experiment.problem, config.sizes, config.seed)
+        check_problem(experiment.problem, sealed.prior.thetas, config.block or BLOCK)
     config = settled(config, experiment, folder, report)
+    run = Begun(config, experiment, rule, sealed, folder, report, crew)
     if folder is None:
-        return _stages(config, experiment, rule, split, None, report, crew)
+        yield run
+        return
     with folder.claimed(config):
-        _record_inputs(folder, split, experiment, rule)
+        record_inputs(folder, sealed, experiment, rule)
         if experiment.race:
             folder.mark("race", **experiment.race)
-        return _stages(config, experiment, rule, split, folder, report, crew)
+        yield run
 
 
-def _stages(
-    config: RunConfig[Any],
-    experiment: Experiment,
-    rule: Rule,
-    split: Split,
-    folder: RunFolder | None,
-    report: Reporter,
-    crew: Crew | None,
-) -> Learned:
-    task = config.task(experiment)
-    seed = config.seed
-    began = time.monotonic()
-
-    def stage(name: str, kind: type[Result], compute: Callable[[Any], Result]) -> Result:
-        return _kept(folder, name, kind, compute, report)
-
-    if config.training.distances:
-        assert experiment.minima is not None
-        solve = experiment.minima
-        solved = stage("minima", Solved, lambda _: Solved(np.asarray(solve(split.prior.thetas))))
-        split = dataclasses.replace(
-            split, prior=dataclasses.replace(split.prior, minima=solved.minima)
-        )
+def _plan(run: Begun) -> Planned:
+    """Learn from the prior and validation sets, and fix what is going to be certified."""
+    config, task, seed = run.config, run.task, run.config.seed
+    sealed, rule = _with_minima(run), run.rule
     locating = config.locate
     if config.population.members > 1:
-        rules = _members(config, experiment, rule)
-        chosen = stage(
-            "population",
-            Chosen,
-            lambda checkpoint: choose(
-                config.population,
-                config.locate,
-                config.imitate,
-                task,
-                rules,
-                experiment.teacher,
-                split.prior,
-                seed,
-                checkpoint,
-                report,
-            ),
-        )
-        rule = _at(rule, chosen.hyper, task)
-        rate = config.locate.learning_rate * chosen.rate
-        locating = dataclasses.replace(config.locate, learning_rate=rate)
-    elif experiment.teacher is not None:
-        teacher = experiment.teacher
-        imitated = stage(
+        rule, rate = _best_member(run, sealed)
+        locating = dataclasses.replace(locating, learning_rate=locating.learning_rate * rate)
+    elif run.experiment.teacher is not None:
+        teacher = run.experiment.teacher
+        imitated = run.stage(
             "imitate",
             Imitated,
-            lambda _: imitate(config.imitate, task, rule, teacher, split.prior, seed, report),
+            lambda _: imitate(
+                config.imitate, task, run.rule, teacher, sealed.prior, seed, run.report
+            ),
         )
         rule = _at(rule, imitated.hyper, task)
     start = rule
-    located = stage(
+    located = run.stage(
         "locate",
         Located,
         lambda checkpoint: locate(
-            locating, task, start, split.prior, split.validation, seed, checkpoint, report
+            locating, task, start, sealed.prior, sealed.validation, seed, checkpoint, run.report
         ),
     )
     centre = _at(rule, located.hyper, task)
-    prior = stage(
+    prior = run.stage(
         "sample",
         Sampled,
         lambda checkpoint: sample(
-            config.sample, task, centre, split.prior, split.validation, seed, checkpoint, report
+            config.sample, task, centre, sealed.prior, sealed.validation, seed, checkpoint,
+            run.report,
         ),
-    )
-    # A folder also knows what earlier runs have spent on it.
-    spent = time.monotonic() - began if folder is None else training_seconds(folder.status())
-    if folder is None:
-        spent += float(experiment.race.get("seconds", 0.0))
-    size = split.train.size
-    pilot = stage(
+    )  # fmt: skip
+    spent = _spent(run)
+    size, experiment = config.sizes.train, run.experiment
+    pilot = run.stage(
         "pilot",
         Pilot,
-        lambda _: pilot_run(config.certify, task, experiment, rule, prior, split.prior, size),
+        lambda _: pilot_run(config.certify, task, experiment, rule, prior, sealed.prior, size),
     )
     plan = plan_run(config.certify, task, experiment, prior, pilot, size)
+    if run.folder is not None:
+        _fix_plan(run.folder, plan)
+    return Planned(rule, prior, plan, sealed, spent)
+
+
+def _certify_and_evaluate(run: Begun, planned: Planned) -> Learned:
+    """Open the train set, certify, and show how the outcome does on the test set."""
+    config, experiment, task, folder = run.config, run.experiment, run.task, run.folder
+    plan, prior = planned.plan, planned.prior
+    split = planned.sealed.open(config.commitment(plan.sha256))
     if folder is not None:
-        _fix_plan(folder, plan)
         charge(folder, OWN, plan.epsilon, split.train)
-    found = stage(
+        record_opened(folder, split)
+    found = run.stage(
         "certify",
         Certified,
         lambda checkpoint: certify(
             plan,
             task,
-            rule,
+            planned.rule,
             prior,
             experiment.chosen(plan.opponents),
             references_for(config.certify, experiment, split.train),
             split.train,
             checkpoint,
-            report,
-            crew,
+            run.report,
+            run.crew,
         ),
     )
-    deployed = experiment.rule_at(seed, prior.hypers[found.deployed_sample])
-    probes = _probes(task.problem, split)
-    document = issue(config.name, plan, deployed, found, split)
+    deployed = experiment.rule_at(config.seed, prior.hypers[found.deployed_sample])
+    probes = probes_of(task.problem, split)
+    familiar = familiar_with(task, planned.sealed.prior, split.train, run.report)
+    document = issue(config.name, plan, deployed, found, prior, planned.sealed, split.train)
     if folder is not None:
         folder.kept(folder.certificate_path).write(to_json(document))
         # Nothing that is certified is lost to an evaluation that fails or is interrupted.
-        solver_of(task, deployed, document, prior, found, probes).save(folder.solver_path)
-    shown = _shown_baselines(config, experiment)
-    if experiment.informed is not None:
-        shown = shown | dict(experiment.informed(deployed))
-    evaluated = stage(
-        "evaluate",
-        Evaluated,
-        lambda _: evaluate(
-            config.evaluate,
-            task,
-            deployed,
-            shown,
-            experiment.accuracies,
-            split.test,
-            experiment.measures,
-            experiment.external,
-            report,
+        solver = solver_of(task, deployed, document, prior, found, probes, familiar)
+        solver.save(folder.solver_path)
+    evaluated, shifted, incomplete = looked_at(run, deployed, split.test)
+    return Learned(
+        *(task, deployed, document, prior, found, evaluated, planned.seconds, shifted, probes),
+        familiar,
+        incomplete,
+    )
+
+
+def _with_minima(run: Begun) -> SealedSplit:
+    """The sets, the prior set with the minima that training counts losses from, if it does."""
+    if not run.config.training.distances:
+        return run.sealed
+    solve, prior, task = run.experiment.minima, run.sealed.prior, run.task
+    assert solve is not None
+    solved = run.stage(
+        "minima",
+        Solved,
+        lambda _: Solved(
+            minima_to_train_with(solve, prior.thetas, lambda: task.start_losses(prior))
         ),
     )
-    shifted = None
-    if experiment.shifts and config.evaluate.shifted:
-        shown = {LEARNED: deployed} | experiment.chosen(tuple(experiment.baselines)[:1])
-        shifted = stage(
-            "shifted",
-            Shifted,
-            lambda _: evaluate_shifted(
-                experiment.shifts, task, shown, config.evaluate.shifted, seed, report
-            ),
-        )
-    return Learned(task, deployed, document, prior, found, evaluated, spent, shifted, probes)
+    return dataclasses.replace(run.sealed, prior=dataclasses.replace(prior, minima=solved.minima))
+
+
+def _best_member(run: Begun, sealed: SealedSplit) -> tuple[Rule, float]:
+    """The best rule of a population, and what its learning rate is multiplied with."""
+    config, task = run.config, run.task
+    rules = _members(config, run.experiment, run.rule)
+    chosen = run.stage(
+        "population",
+        Chosen,
+        lambda checkpoint: choose(
+            config.population,
+            config.locate,
+            config.imitate,
+            task,
+            rules,
+            run.experiment.teacher,
+            sealed.prior,
+            config.seed,
+            checkpoint,
+            run.report,
+        ),
+    )
+    return _at(run.rule, chosen.hyper, task), chosen.rate
+
+
+def _spent(run: Begun) -> float:
+    """The seconds of learning; a folder also knows what earlier processes have spent on it."""
+    if run.folder is not None:
+        return training_seconds(run.folder.status())
+    return time.monotonic() - run.began + float(run.experiment.race.get("seconds", 0.0))
 
 
 def _members(config: RunConfig[Any], experiment: Experiment, first: Rule) -> list[Rule]:
     """The rules of a population: that of a run without one, and others like it."""
     others = range(1, config.population.members)
     return [first, *(experiment.rule(config.seed, member) for member in others)]
-
-
-def _shown_baselines(config: RunConfig[Any], experiment: Experiment) -> dict[str, Rule]:
-    return experiment.chosen(config.evaluate.baselines or experiment.baselines)
 
 
 def _fix_plan(folder: RunFolder, plan: Plan) -> None:
@@ -280,71 +317,3 @@ def _fix_plan(folder: RunFolder, plan: Plan) -> None:
 def _at(rule: Rule, hyper: np.ndarray, task: Task) -> Rule:
     with working_precision(task.problem):
         return with_hyper(rule, hyper_at(rule, hyper))
-
-
-def _kept(
-    folder: RunFolder | None,
-    name: str,
-    kind: type[Result],
-    compute: Callable[[Any], Result],
-    report: Reporter,
-) -> Result:
-    """A stage's result: from the folder if it is there, computed and put there if not."""
-    if folder is None:
-        return compute(NoCheckpoint())
-    if folder.has(name):
-        report.say(f"{name}: found in {folder.path}")
-        try:
-            result = folder.load(name, kind)
-        except RunFolderError as error:
-            raise RunFolderError(
-                f"{error}. Remove the file, and the same command computes it again"
-            ) from error
-        if folder.status().get(name, {}).get("state") != "done":
-            # Interrupted between the result and the note that it is there.
-            folder.save(name, result)
-            folder.mark(name, state="done")
-        return result
-    folder.mark(name, state="running")
-    began = time.monotonic()
-    try:
-        result = compute(folder.checkpoint(name))
-    except InfeasibleError as error:
-        folder.mark(name, state="infeasible", reason=str(error))
-        raise
-    folder.save(name, result)
-    folder.mark(name, state="done", seconds=round(time.monotonic() - began, 3))
-    return result
-
-
-def _record_inputs(folder: RunFolder, split: Split, experiment: Experiment, rule: Rule) -> None:
-    """Note fingerprints of data and experiment and what computes; refuse what has changed."""
-    found = folder.status().get("inputs", {})
-    inputs = split.fingerprints() | {"experiment": _fingerprint(experiment, rule, split)}
-    for name, value in inputs.items():
-        if found.get(name, value) != value:
-            raise RunFolderError(
-                f"the run in {folder.path} was begun with another {name}: its problem, rules or "
-                "code have changed, or this machine or these versions compute other bits. Choose "
-                "another folder, or go on where and as it was started"
-            )
-    folder.mark("inputs", **inputs)
-    record_hashes(folder, split)
-    before = folder.status().get("made_with", {}).get("environments", [])
-    if provenance() not in before and not folder.has("certify"):
-        folder.mark("made_with", environments=[*before, provenance()])
-
-
-def _fingerprint(experiment: Experiment, rule: Rule, split: Split) -> str:
-    """What the problem computes at the start and beside it, its data, every rule's numbers."""
-    with working_precision(experiment.problem):
-        few = _probes(experiment.problem, split)
-        probe = rollouts(GradientDescent(1e-3), experiment.problem, few, 2, PROBES)
-    rules = (rule, experiment.teacher, dict(experiment.baselines))
-    return solver_fingerprint((rules, experiment.accuracies.values, probe, experiment.pool))
-
-
-def _probes(problem: Problem, split: Split) -> Theta:
-    """The prior set's first instances."""
-    with working_precision(problem):
-        return instance(split.prior.thetas, np.arange(min(PROBES, split.prior.size)))

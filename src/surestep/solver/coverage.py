@@ -9,6 +9,7 @@ from surestep.base.errors import ConfigurationError
 from surestep.certify import Certificate
 from surestep.problem import Goal, Point, Problem, Theta, reached, thresholds
 from surestep.rules.base import Rule, hyper_of, solver_fingerprint
+from surestep.solver.familiar import Familiar
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Policy
 from surestep.solver.posterior import Posterior
@@ -95,21 +96,45 @@ class Guarantee:
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class Looks:
+    """What it takes to look at instances: their problem, and what they usually look like."""
+
+    problem: Problem
+    familiar: Familiar | None
+    block: int
+
+    def monitor(self, failure: float, delta: float) -> Monitor:
+        """One that has seen nothing yet."""
+        if self.familiar is None or not self.familiar.enough:
+            return Monitor(failure, delta)
+        return Monitor(failure, delta / 2, instances=self.familiar.monitor(delta / 2))
+
+    def shown(self, monitor: Monitor, thetas: Theta) -> tuple[Monitor, str]:
+        """The monitor after it has seen the instances, if it watches them, and what was done."""
+        if monitor.instances is None:
+            return monitor, ""
+        if self.familiar is None:
+            return monitor, "; the solver does not know what instances look like, so none was shown"
+        features = self.familiar.features(self.problem, thetas, self.block)
+        return monitor.shown(features), f"; it was shown {len(features)} instances"
+
+
 def feed(
     monitor: Monitor | None,
     covered: Coverage,
     goal: Goal,
-    problem: Problem,
+    looks: Looks,
     thetas: Theta,
     loss: np.ndarray,
-    block: int,
 ) -> tuple[Monitor | None, str]:
     """The monitor after a call, and what was done with it."""
     if monitor is None:
         return None, ""
     if not covered:
         return monitor, f"the monitor was not fed, because the call is {covered}"
-    limits = np.asarray(thresholds(goal, problem, thetas, block), np.float64)
+    limits = np.asarray(thresholds(goal, looks.problem, thetas, looks.block), np.float64)
     missed = ~reached(loss.astype(np.float64), limits)
     note = f"the monitor was fed {missed.size} outcomes, {int(missed.sum())} of them failures"
-    return monitor.fed(missed), note
+    fed, more = looks.shown(monitor.fed(missed), thetas)
+    return fed, note + more

@@ -7,6 +7,7 @@ read.
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import numpy as np
 
 from surestep.base.errors import RunFolderError, SolverFileError
 from surestep.base.machine import provenance
-from surestep.certify import Certificate
+from surestep.certify import Certificate, upgraded
 from surestep.problem import Goal, Problem, Theta, named_leaves, theta_form, working_precision
 from surestep.rules.base import Rule, hyper_of, require_fit, solver_fingerprint
+from surestep.solver.familiar import FEATURES, Familiar
 from surestep.solver.posterior import Posterior
 from surestep.solver.rule_data import pack, references, unpack
 from surestep.solver.signature import Signature
@@ -29,6 +31,7 @@ from surestep.train import hyper_at
 KIND = "surestep solver"
 FORMAT = 1
 _HYPERS, _LOG_WEIGHTS, _PROBE = "posterior/hypers", "posterior/log_weights", "probe/"
+_FAMILIAR = "familiar/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Stored:
     posterior: Posterior | None
     probes: Theta
     """A few stacked instances on which the problem is recognised."""
+    familiar: Familiar | None = None
+    """What instances usually look like; files of earlier versions do not know."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +72,8 @@ def write_solver(path: Path, problem: Problem, stored: Stored) -> None:
     arrays, posterior = dict(packed.arrays), stored.posterior
     if posterior is not None:
         arrays |= {_HYPERS: posterior.hypers, _LOG_WEIGHTS: posterior.log_weights}
+    if stored.familiar is not None:
+        arrays |= {_FAMILIAR + name: array for name, array in vars(stored.familiar).items()}
     probes = named_leaves("theta", stored.probes)
     arrays |= {_PROBE + name: np.asarray(leaf) for name, leaf in probes.items()}
     facts = _Facts(
@@ -113,8 +120,20 @@ def read_solver(path: Path, problem: Problem, template: Rule | None = None) -> S
             posterior = Posterior(arrays[_HYPERS], arrays[_LOG_WEIGHTS])
             _require_posterior(path, facts, rule, posterior)
     return Stored(
-        rule, facts.horizon, facts.goal, facts.block, facts.certificate, posterior, probes
+        *(rule, facts.horizon, facts.goal, facts.block, facts.certificate, posterior, probes),
+        _familiar(path, arrays),
     )
+
+
+def _familiar(path: Path, arrays: dict[str, np.ndarray]) -> Familiar | None:
+    """What instances usually look like, if the file says."""
+    if _FAMILIAR + "sample" not in arrays:
+        return None
+    names = (field.name for field in dataclasses.fields(Familiar))
+    found = Familiar(**{name: arrays[_FAMILIAR + name] for name in names})
+    if not np.all(np.isfinite(found.centre)) or not np.all(found.scale > 0):
+        raise SolverFileError(f"{path}: theta cannot be centred and scaled by what it says")
+    return found
 
 
 def _facts(path: Path, metadata: Any) -> _Facts:
@@ -126,7 +145,10 @@ def _facts(path: Path, metadata: Any) -> _Facts:
             f"format {FORMAT}"
         )
     try:
-        return from_plain(_Facts, json.loads(metadata["facts"]), "header")
+        plain = json.loads(metadata["facts"])
+        if isinstance(plain, dict):
+            plain |= {"certificate": upgraded(plain.get("certificate"))}
+        return from_plain(_Facts, plain, "header")
     except (RunFolderError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise SolverFileError(f"the header of {path} cannot be used: {error}") from error
 
@@ -148,6 +170,12 @@ def _require_announced(path: Path, facts: _Facts, announced: dict[str, Announced
     number = len(facts.signature.losses)
     for part in facts.signature.theta:
         wanted[_PROBE + part.name] = (part.dtype, (number, *part.shape))
+    sample = announced.get(_FAMILIAR + "sample")
+    if sample is not None:
+        size = sum(math.prod(part.shape) for part in facts.signature.theta)
+        rows = sample[1][0] if sample[1] else 0
+        wanted[_FAMILIAR + "sample"] = ("float64", (rows, FEATURES))
+        wanted |= {_FAMILIAR + name: ("float64", (size,)) for name in ("centre", "scale")}
     for name in sorted(wanted.keys() | announced.keys()):
         if wanted.get(name) != announced.get(name):
             raise SolverFileError(

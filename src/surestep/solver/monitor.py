@@ -4,10 +4,8 @@ Fed with the outcome of *every* live instance, it bets against the certificate. 
 no more probable than certified, its wealth is a non-negative supermartingale from 1, so it reaches
 `1 / delta` with probability `delta` at most, however long it runs (Ville's inequality).
 
-Bets that run from the beginning lose nearly all while all is well, and would need as many failures
-to win it back. So only a part of the wealth is bet from the beginning, and before each further
-outcome a part of the rest, which has lost nothing. The parts add up to 1, and decrease so slowly
-that a failure rate which rises late is noticed about as soon as one that is high at once.
+The instances themselves can be watched beside the outcomes, so that a shift is noticed before it
+makes solves fail (`instance_monitor`). Either may raise the alarm: their deltas add up.
 """
 
 import dataclasses
@@ -17,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from surestep.base.errors import ConfigurationError, RunFolderError, SurestepError
+from surestep.solver.bets import at_first, played
+from surestep.solver.instance_monitor import InstanceMonitor
 from surestep.storage.files import read_json, write_text
 from surestep.storage.records import from_plain, to_json
 
@@ -25,17 +25,6 @@ from surestep.storage.records import from_plain, to_json
 _BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 _AT_ONCE = 100_000  # outcomes; more would take much memory
-
-
-def _log_rest(time: Any) -> Any:
-    """The logarithm of the wealth that is not bet yet before the outcome of this number."""
-    return -np.log(np.log2(np.asarray(time, np.float64) + 2))
-
-
-def _log_new(time: Any) -> Any:
-    """The logarithm of what each bet gets before the outcome of this number, from the rest."""
-    now, next_ = _log_rest(time), _log_rest(np.asarray(time) + 1)
-    return now + np.log(-np.expm1(next_ - now)) - np.log(len(_BETS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,15 +49,17 @@ class Monitor:
     failure: float
     """The certified failure probability."""
     delta: float = 0.01
-    """The probability of a false alarm in all time."""
+    """The probability of a false alarm in all time, from outcomes."""
     seen: int = 0
     """How many outcomes it was fed."""
     failures: float = 0.0
     """Their sum."""
-    log_bets: tuple[float, ...] = (float(_log_new(0)),) * len(_BETS)
+    log_bets: tuple[float, ...] = at_first(len(_BETS))
     """The logarithms of what is on each bet, before the next outcome."""
     highest: float = 0.0
     """The logarithm of the largest wealth so far."""
+    instances: InstanceMonitor | None = None
+    """What watches the instances themselves, with a delta of its own."""
 
     def __post_init__(self) -> None:
         if not 0 < self.failure < 1:
@@ -80,6 +71,8 @@ class Monitor:
             raise ConfigurationError(f"delta must lie strictly between 0 and 1, not {self.delta}")
         if len(self.log_bets) != len(_BETS):
             raise ConfigurationError(f"a monitor has {len(_BETS)} bets")
+        if not 0 <= self.seen < 2**53:
+            raise ConfigurationError(f"nobody has seen {self.seen} outcomes")
 
     def fed(self, outcomes: Any) -> "Monitor":
         """The monitor after one more outcome, or several in the order they came.
@@ -110,36 +103,61 @@ class Monitor:
                 found = found.fed(values[first : first + _AT_ONCE])
             return found
         bets = np.array(_BETS)[:, None] / self.failure
-        won = np.cumsum(np.log1p(bets * (values - self.failure)), axis=1)
-        times = self.seen + 1 + np.arange(values.size)
-        # What is added before an outcome wins with the outcomes from then on.
-        added = np.concatenate([np.array(self.log_bets)[:, None], _log_new(times) - won], axis=1)
-        path = np.logaddexp.accumulate(added, axis=1)
-        ended, before_next = path[:, :-1] + won, path[:, 1:] + won
-        together = np.logaddexp(np.logaddexp.reduce(ended, axis=0), _log_rest(times))
+        gains = np.log1p(bets * (values - self.failure))
+        log_bets, highest = played(self.log_bets, self.seen, gains)
         return dataclasses.replace(
             self,
             seen=self.seen + values.size,
             failures=self.failures + float(values.sum()),
-            log_bets=tuple(float(v) for v in before_next[:, -1]),
-            highest=max(self.highest, float(together.max())),
+            log_bets=log_bets,
+            highest=max(self.highest, highest),
         )
+
+    def shown(self, features: Any) -> "Monitor":
+        """The monitor after it was shown one more instance, or several in the order they came.
+
+        **Arguments:**
+
+        - `features`: a row of numbers for every instance, those of its reference sample.
+
+        **Returns:** another `Monitor`; this one stays as it is.
+
+        **Raises:** `surestep.errors.ConfigurationError` if it does not watch instances, or others.
+
+        **Example:**
+
+        ```python
+        reference = np.random.default_rng(0).normal(size=(300, 2))
+        instances = ss.InstanceMonitor.of(reference, delta=0.005)
+        monitor = ss.Monitor(failure=0.05, delta=0.005, instances=instances)
+        monitor = monitor.fed([0, 0]).shown([[0.3, -1.2], [2.0, 0.1]])
+        ```
+        """
+        if self.instances is None:
+            raise ConfigurationError("this monitor watches no instances: it was made without any")
+        return dataclasses.replace(self, instances=self.instances.shown(features))
 
     @property
     def alarm(self) -> bool:
-        """Whether the certificate has become incredible; once raised, it stays."""
+        """Whether certificate or instances have become incredible; once raised, it stays."""
+        return self._failing or (self.instances is not None and self.instances.alarm)
+
+    @property
+    def _failing(self) -> bool:
+        """Whether there are more failures than certified."""
         return bool(self.highest >= -np.log(self.delta))
 
     def __str__(self) -> str:
         state = (
             f"ALARM: the certified failure probability {self.failure:g} is no longer credible"
-            if self.alarm
+            if self._failing
             else f"no reason to doubt the certified failure probability {self.failure:g}"
         )
-        return (
+        outcomes = (
             f"{state} ({self.failures:g} failures in {self.seen} outcomes, evidence "
             f"{np.exp(min(self.highest, 700)):.3g} of {1 / self.delta:.3g})"
         )
+        return outcomes if self.instances is None else f"{outcomes}\n{self.instances}"
 
     def save(self, path: Path) -> None:
         """Write the monitor's state as JSON.

@@ -30,8 +30,9 @@ from surestep.rollout.program import Program
 from surestep.rollout.watched import Given
 from surestep.rules.base import Rule, require_fit
 from surestep.solver.call import Call, Callback, checked_steps, statuses
-from surestep.solver.coverage import Guarantee, feed
+from surestep.solver.coverage import Guarantee, Looks, feed
 from surestep.solver.export import as_function, export_solver
+from surestep.solver.familiar import Familiar
 from surestep.solver.file import Stored, write_solver
 from surestep.solver.monitor import Monitor
 from surestep.solver.policy import Draws, Policy, checked_policy, drawn
@@ -72,8 +73,9 @@ class Solver:
     posterior: Posterior | None = None
     """The weighted rules that the policy `posterior` draws from."""
     probes: Theta = None
-    """A few stacked instances, kept in the file, by which `load` recognises the problem; drawn
-    when they are needed, if not given."""
+    """A few stacked instances in the file by which `load` knows the problem; drawn if not given."""
+    familiar: Familiar | None = None
+    """What instances usually look like, for monitors."""
 
     def __post_init__(self) -> None:
         if self.horizon < 1 or self.block < 1:
@@ -119,8 +121,7 @@ class Solver:
           each instance, so that outcomes stay independent. `"point"` is an older word for the
           first.
         - `key`: decides the draws of the policy `"posterior"`, which needs it.
-        - `monitor`: comes back as `Solution.monitor`, fed with whether each instance missed the
-          goal, if the certificate covers the call, and else unchanged.
+        - `monitor`: comes back as `Solution.monitor`, fed if the certificate covers the call.
 
         **Returns:** a `Solution`, whose arrays have one entry an instance.
 
@@ -163,9 +164,7 @@ class Solver:
             if stopped:
                 reasons += ("the callback asked to stop",)
             covered = Coverage(reasons)
-            fed, note = feed(
-                monitor, covered, self.goal, self.problem, given.thetas, loss, self.block
-            )
+            fed, note = feed(monitor, covered, self.goal, self._looks, given.thetas, loss)
             return Solution(
                 x=ended.x,
                 loss=loss,
@@ -286,7 +285,9 @@ class Solver:
         return as_function(self._program.rule, self.problem, steps)
 
     def monitor(self, delta: float = 0.01, policy: Policy = "deployed") -> Monitor:
-        """A monitor of the certified probability of missing the goal.
+        """A monitor of the certified probability of missing the goal, and of the instances.
+
+        A run's solver knows what instances usually look like: half of `delta` is for them then.
 
         **Arguments:**
 
@@ -305,7 +306,7 @@ class Solver:
         print(solution.monitor.alarm, solution.monitor_note)
         ```
         """
-        return Monitor(self._guarantee.failure(policy), delta)
+        return self._looks.monitor(self._guarantee.failure(policy), delta)
 
     def save(self, path: Path | str) -> None:
         """Write the solver into a file, all but its problem; `surestep.load` reads it.
@@ -325,7 +326,8 @@ class Solver:
         if probes is None:
             probes = draw(self.problem, PROBES, named_key(0, "probes"))
         stored = Stored(
-            self.rule, self.horizon, self.goal, self.block, self.certificate, self.posterior, probes
+            *(self.rule, self.horizon, self.goal, self.block, self.certificate, self.posterior),
+            *(probes, self.familiar),
         )
         write_solver(Path(path), self.problem, stored)
 
@@ -381,6 +383,10 @@ class Solver:
     def _program(self) -> Program:
         with working_precision(self.problem):
             return Program.of(self.rule, self.problem, self.block)
+
+    @property
+    def _looks(self) -> Looks:
+        return Looks(self.problem, self.familiar, self.block)
 
     @functools.cached_property
     def _guarantee(self) -> Guarantee:

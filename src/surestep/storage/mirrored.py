@@ -59,6 +59,14 @@ class Kept:
             write_bytes(self.path.with_name(f"{self.path.name}.damaged"), found)
         write_bytes(self.path, good)
 
+    def agrees(self) -> bool:
+        """Whether file, copy and checksum are the same; without a copy there is nothing to say."""
+        found, kept = self._content(self.path), self._content(self.copy)
+        if kept is None:
+            return True
+        head, _, copied = kept.partition(b"\n")
+        return found == copied and _sha256(copied) == _sums(head)[0]
+
     def _good(self) -> bytes:
         found, kept = self._content(self.path), self._content(self.copy)
         if kept is None or b"\n" not in kept:

@@ -54,6 +54,12 @@ def json_schema(kind: Any) -> dict[str, Any]:
         return {"type": "array", "items": json_schema(arguments[0])}
     if origin is dict:
         return {"type": "object", "additionalProperties": json_schema(arguments[1])}
+    if origin is typing.Literal:
+        return {"enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [json_schema(one) for one in arguments]}
+    if kind is type(None):
+        return {"type": "null"}
     if kind is float:
         words = {"enum": ["inf", "-inf", "nan"]}
         return {"anyOf": [{"type": "number"}, words]}
@@ -77,6 +83,8 @@ def _read(kind: Any, value: Any, where: str) -> Any:
             _expect(
                 len(value) == len(arguments), value, f"a list of {len(arguments)} values", where
             )
+            pairs = zip(arguments, value, strict=True)
+            return tuple(_read(one, v, f"{where}[{i}]") for i, (one, v) in enumerate(pairs))
         return (origin)(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is dict:
         _expect(isinstance(value, dict), value, "an object", where)

@@ -16,6 +16,7 @@ from surestep.rollout.loop import Measure
 from surestep.rollout.observe import Statistic
 from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.rules.optax_rule import parse_rule
+from surestep.train.references import references_by, require_some
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +43,20 @@ class Accuracies:
     """Whether accuracies are shares of the reference: 0.01 is one percent above it."""
 
     def references(self, thetas: Theta, size: int) -> Float[np.ndarray, " instance"]:
-        """The loss that every instance's accuracies are counted from."""
+        """The loss that every instance's accuracies are counted from.
+
+        Minus infinity where it could not be found: such an instance counts as one that nobody has
+        solved.
+        """
         if self.reference is None:
             return np.zeros(size)
-        return np.asarray(self.reference(thetas), np.float64)
+        return references_by(self.reference, thetas)
+
+    def require_some(
+        self, found: Float[np.ndarray, " instance"], thetas: Theta
+    ) -> Float[np.ndarray, " instance"]:
+        """The references that were found, or the reason why there are none at all."""
+        return found if self.reference is None else require_some(found, self.reference, thetas)
 
     def targets(
         self, references: Float[np.ndarray, " instance"]
@@ -157,7 +168,7 @@ class Experiment:
         if known is not None and self.accuracies.reference is self.minima:
             return np.asarray(known, np.float64)
         found = [self.accuracies.references(part, count(part)) for part in data.parts()]
-        return np.concatenate(found)
+        return self.accuracies.require_some(np.concatenate(found), next(iter(data.parts())))
 
     def chosen(self, names: Iterable[str]) -> dict[str, Rule]:
         """The baselines of these names.

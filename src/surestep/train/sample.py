@@ -16,7 +16,14 @@ from jaxtyping import Array, Bool, Float, Int
 from surestep.base.errors import ConfigurationError, InfeasibleError
 from surestep.base.progress import Bar, Reporter, Silence
 from surestep.bounds import normalised
-from surestep.problem import PriorSet, Problem, ValidationSet, reached, working_precision
+from surestep.problem import (
+    PriorSet,
+    Problem,
+    ValidationSet,
+    fingerprint,
+    reached,
+    working_precision,
+)
 from surestep.rules.base import Rule, hyper_of, with_hyper
 from surestep.storage.checkpoint import Checkpoint, NoCheckpoint, Saving
 from surestep.storage.run_folder import axes
@@ -83,6 +90,11 @@ class Sampled:
     """Proposals that violate the constraint."""
     undecided: int
     """Proposals the validation set was too small to decide on."""
+
+    @property
+    def sha256(self) -> str:
+        """A hash of every bit of the samples and of what is known of them."""
+        return fingerprint(vars(self))
 
     @classmethod
     def given(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -46,6 +47,8 @@ class Task:
     """What training makes small."""
     sample_block: int = 1
     """How many samples of a prior are rolled out by one program."""
+    family: Any = None
+    """The family's parameters, as plain values: certificates name them."""
 
     def material(self, data: PriorSet) -> Material:
         """The prior set, made ready for training."""

@@ -149,6 +149,8 @@ class Advantage(BoundedClaim):
         theirs = evidence.opponent_losses[terms.opponents.index(self.opponent)]
         final, theirs = evidence.above(evidence.final), evidence.above(theirs)
         gained = self._decades(theirs) - self._decades(final)
+        # Where nothing is known to count from, the comparison is lost.
+        gained = np.where(np.isfinite(evidence.references), gained, -DECADES)
         return (0.5 - 0.5 * np.clip(gained / DECADES, -1.0, 1.0))[None]
 
     def number(self, mean: float) -> float:

@@ -7,13 +7,22 @@ for their means, in which sentence, and what is true of a distribution that is k
 import abc
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from surestep.base.errors import ConfigurationError
+from surestep.bounds.betting import Bet, checked_bets, mean_uppers
 from surestep.bounds.budget import Ledger, Share
-from surestep.bounds.uniform import Form, posterior_upper, sample_uppers
+from surestep.bounds.uniform import (
+    Bound,
+    drawn_upper,
+    log_levels,
+    posterior_upper,
+    sample_uppers,
+)
 from surestep.certify.certificate import Statement, percent
 from surestep.certify.evidence import Evidence
 from surestep.certify.targets import Target
@@ -28,7 +37,7 @@ _SAYING = 0.95
 """Values lie in [0, 1]; an upper bound for their mean above this is not worth a sentence."""
 
 _AT_ONCE = 2**23
-"""How many values are in memory at a time while they are averaged."""
+"""How many values are in memory at a time while they are averaged or bet on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +159,10 @@ class Claim(abc.ABC):
         )
 
 
+BoundedForm = Literal["chernoff", "pac-bayes-kl", "betting"]
+"""The bounds there are for the mean of values that lie anywhere between 0 and 1."""
+
+
 class MeanClaim(Claim):
     """A claim about the mean of values in [0, 1]: small is good."""
 
@@ -158,7 +171,7 @@ class MeanClaim(Claim):
 
     @property
     @abc.abstractmethod
-    def bound(self) -> Form:
+    def bound(self) -> Bound:
         """Which bound holds for the mean."""
 
     @abc.abstractmethod
@@ -201,24 +214,43 @@ class MeanClaim(Claim):
 
         `part` of the claim's share of epsilon pays for them.
         """
-        terms = basis.terms
-        means = self.means(terms, basis.evidence)
+        terms, evidence, bound = basis.terms, basis.evidence, self.bound
+        size, log_prior = terms.train_size, np.array(terms.log_prior)
         # All statistics of a claim hold at once: they divide its share.
-        share = part * terms.ledger.of(self.name) / len(means)
-        common = (terms.train_size, np.array(terms.log_prior))
-        uppers = sample_uppers(means, *common, share, self.bound)
-        posterior = posterior_upper(means, *common, basis.log_posterior, share, self.bound, uppers)
+        share = part * terms.ledger.of(self.name) / max(self.statistics, 1)
+        if isinstance(bound, tuple):
+            levels = log_levels(log_prior, share)
+            uppers = self._of_samples(
+                terms, evidence, lambda values, few: mean_uppers(values, levels[few], bound)
+            )
+            posterior = drawn_upper(uppers, basis.log_posterior)
+        else:
+            means = self.means(terms, evidence)
+            uppers = sample_uppers(means, size, log_prior, share, bound)
+            posterior = posterior_upper(
+                means, size, log_prior, basis.log_posterior, share, bound, uppers
+            )
         return uppers[:, basis.deployed_sample], posterior
 
     def means(self, terms: Terms, evidence: Evidence) -> Float[np.ndarray, "statistic sample"]:
-        """The means of the values, of a few samples at a time.
+        """The means of the values."""
+        return self._of_samples(terms, evidence, lambda values, _: values.mean(axis=2))
+
+    def _of_samples(
+        self,
+        terms: Terms,
+        evidence: Evidence,
+        reduced: Callable[[np.ndarray, slice], np.ndarray],
+    ) -> Float[np.ndarray, "statistic sample"]:
+        """What becomes of the values of a few samples at a time.
 
         The values of all could take a hundred times the memory of the losses they come from.
         """
         samples, size, _ = evidence.losses.shape
         few = max(1, _AT_ONCE // (max(self.statistics, 1) * size))
-        parts = [evidence.of(slice(first, first + few)) for first in range(0, samples, few)]
-        return np.concatenate([self.values(terms, part).mean(axis=2) for part in parts], axis=1)
+        slices = [slice(first, first + few) for first in range(0, samples, few)]
+        parts = [reduced(self.values(terms, evidence.of(one)), one) for one in slices]
+        return np.concatenate(parts, axis=1)
 
     def exact(self, truth: Truth) -> Float[np.ndarray, "statistic sample"]:
         """The means of the values."""
@@ -239,7 +271,7 @@ class BinaryClaim(MeanClaim):
     """A claim whose values are 0 or 1: its mean has an exact bound."""
 
     @property
-    def bound(self) -> Form:
+    def bound(self) -> Bound:
         """The exact one."""
         return "binomial"
 
@@ -248,12 +280,25 @@ class BinaryClaim(MeanClaim):
 class BoundedClaim(MeanClaim):
     """A claim whose values lie anywhere between 0 and 1."""
 
-    form: Literal["chernoff", "pac-bayes-kl"] = dataclasses.field(default="chernoff", kw_only=True)
+    form: BoundedForm = dataclasses.field(default="chernoff", kw_only=True)
+    bets: tuple[Bet, ...] = dataclasses.field(default=(), kw_only=True)
+    """What is bet on the mean, where the form is betting."""
+
+    def __post_init__(self) -> None:
+        if self.form == "betting":
+            checked_bets(self.bets)
+        elif self.bets:
+            raise ConfigurationError(f"{self.name!r} has bets, and its form is {self.form}")
 
     @property
-    def bound(self) -> Form:
+    def bound(self) -> Bound:
         """The one that the plan names."""
-        return self.form
+        return self.bets if self.form == "betting" else self.form
+
+    def details(self, basis: Basis) -> dict[str, Any]:
+        """Which bound it is."""
+        del basis
+        return {"form": self.form}
 
 
 def common_assumptions(terms: Terms) -> list[str]:

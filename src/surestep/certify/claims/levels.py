@@ -58,7 +58,8 @@ class LossLevels(BinaryClaim):
         gap = evidence.starts - evidence.references
         with np.errstate(divide="ignore", invalid="ignore"):
             # Where there was nothing to gain, nothing is left unless something was lost.
-            return np.where(above > 0, above / np.maximum(gap, 0.0), 0.0)
+            left = np.where(above > 0, above / np.maximum(gap, 0.0), 0.0)
+        return np.where(np.isfinite(evidence.references), left, np.inf)
 
     def sentence(self, value: float, terms: Terms) -> str:
         """The headline's loss."""

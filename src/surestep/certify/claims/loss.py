@@ -63,10 +63,13 @@ class ShareOfGoal(BoundedClaim):
 
 @dataclasses.dataclass(frozen=True)
 class ClippedLoss(BoundedClaim):
-    """The loss (above the reference, if there is one), counted as a constant where it is larger."""
+    """The expected loss, counted as a constant where it is larger."""
 
+    weight: ClassVar[float] = 2.0
     largest: float
     """Where losses are clipped."""
+    counted: Literal["above", "loss"] = "above"
+    """From the reference, if there is one; or the loss itself."""
     kind: Literal["clipped"] = "clipped"
 
     def values(
@@ -74,7 +77,11 @@ class ClippedLoss(BoundedClaim):
     ) -> Float[np.ndarray, "statistic sample instance"]:
         """The clipped loss over the constant."""
         del terms
-        return (np.minimum(evidence.above(evidence.final), self.largest) / self.largest)[None]
+        return (np.minimum(self.measured(evidence), self.largest) / self.largest)[None]
+
+    def measured(self, evidence: Evidence) -> Float[np.ndarray, "sample instance"]:
+        """What is clipped."""
+        return evidence.above(evidence.final) if self.counted == "above" else evidence.final
 
     def number(self, mean: float) -> float:
         """The mean loss."""
@@ -82,7 +89,7 @@ class ClippedLoss(BoundedClaim):
 
     def sentence(self, value: float, terms: Terms) -> str:
         """The expected loss."""
-        above = f" above {terms.above}" if terms.above else ""
+        above = f" above {terms.above}" if terms.above and self.counted == "above" else ""
         return (
             f"on a new instance the deployed rule's loss after {terms.horizon} iterations is at "
             f"most {rounded_up(value)}{above} in expectation, counted as {self.largest:.4g} where "

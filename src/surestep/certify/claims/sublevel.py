@@ -55,6 +55,10 @@ class LossWhereReached(Claim):
             success_lower=float(success[basis.deployed_sample]),
         )
 
+    def says_something(self, statement: Statement) -> bool:
+        """Whether it is more than that the loss is at most the goal there."""
+        return statement.value <= 0.95 * float(np.sqrt(self.second_moment))
+
     def exact(self, truth: Truth) -> Float[np.ndarray, " sample"]:
         """The conditional means."""
         losses = truth.table.final

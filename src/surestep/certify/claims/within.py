@@ -87,6 +87,11 @@ class Within(Claim):
         reached = reached_in(basis.evidence.reach, unit, target)
         return quantile_uppers(reached, share, np.array(basis.terms.log_prior), spent)
 
+    @property
+    def headline_part(self) -> float:
+        """The part of the claim's share that pays for the iterations of its sentence."""
+        return _UNITS["iterations"][1] * _MAIN
+
     def says_something(self, statement: Statement) -> bool:
         """Whether anything is certified for any share."""
         found = statement.details["iterations"].values()

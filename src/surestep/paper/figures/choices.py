@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from surestep.base.progress import Reporter
 from surestep.paper import registry
-from surestep.problem import Split, working_precision
+from surestep.problem import SealedSplit, TestSet, working_precision
 from surestep.report.figures import Figure, iterations_panel
 from surestep.rules.base import Rule, with_hyper
 from surestep.train import Constraint, LocateSettings, Restarts, Task, TrainingSettings, hyper_at
@@ -29,12 +29,13 @@ def design_choices(seed: int, report: Reporter, preset: str = "quick") -> Figure
     # Rules are compared whether or not they meet the constraint.
     anything = Constraint(lower=0.0, width=1.0)
     task = dataclasses.replace(config.task(experiment), constraint=anything)
-    split = Split.draw(experiment.problem, config.sizes, seed)
+    sealed = SealedSplit.draw(experiment.problem, config.sizes, seed)
+    test = TestSet.draw(experiment.problem, config.sizes.test, seed)
     assert experiment.teacher is not None
     with working_precision(experiment.problem):
         rule = experiment.rule(seed)
         first = imitate(
-            config.imitate, task, rule, experiment.teacher, split.prior, seed, report
+            config.imitate, task, rule, experiment.teacher, sealed.prior, seed, report
         ).hyper
         rule = with_hyper(rule, hyper_at(rule, first))
     steps = tuple(range(2 * config.horizon + 1))
@@ -42,7 +43,7 @@ def design_choices(seed: int, report: Reporter, preset: str = "quick") -> Figure
         name: _trained(
             dataclasses.replace(config.locate, restarts=restarts),
             dataclasses.replace(task, training=training),
-            rule, split, seed, report, steps,
+            rule, sealed, test, seed, report, steps,
         )
         for name, (training, restarts) in CHOICES.items()
     }  # fmt: skip
@@ -50,7 +51,7 @@ def design_choices(seed: int, report: Reporter, preset: str = "quick") -> Figure
     return Figure(
         name="choices",
         title=f"Design choices on quadratics (preset {preset}, {config.locate.steps} steps, "
-        f"{split.test.size} test instances, bands of 95 %)",
+        f"{test.size} test instances, bands of 95 %)",
         groups=list(CHOICES),
         panels=[
             iterations_panel(
@@ -75,12 +76,13 @@ def _trained(
     settings: LocateSettings,
     task: Task,
     rule: Rule,
-    split: Split,
+    sealed: SealedSplit,
+    test: TestSet,
     seed: int,
     report: Reporter,
     steps: tuple[int, ...],
 ) -> Float[np.ndarray, "instance iteration"]:
-    found = locate(settings, task, rule, split.prior, split.validation, seed, report=report)
+    found = locate(settings, task, rule, sealed.prior, sealed.validation, seed, report=report)
     with working_precision(task.problem):
         trained = with_hyper(rule, hyper_at(rule, found.hyper))
-    return task.losses(trained, split.test, steps)
+    return task.losses(trained, test, steps)

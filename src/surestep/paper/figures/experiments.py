@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from surestep.base.errors import ConfigurationError, RunFolderError
-from surestep.evaluate.test_set import LEARNED, Evaluated
+from surestep.evaluate.evaluated import LEARNED, Evaluated
 from surestep.paper import registry
 from surestep.report.figures import Figure, Panel, iterations_panel
 from surestep.storage.run_folder import RunFolder

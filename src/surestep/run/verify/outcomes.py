@@ -6,7 +6,7 @@ from surestep.base.errors import SurestepError
 from surestep.certify import Certificate
 from surestep.certify.outcome_plan import OutcomePlan
 from surestep.run.outcomes import OutcomeFolder, OutcomePilot, certified, plan_outcomes
-from surestep.run.verify.run import Check
+from surestep.run.verify.finished import Check
 from surestep.storage.records import to_json
 
 

@@ -23,7 +23,7 @@ from surestep.run.asked_rule import AskedRule, asked_of
 from surestep.run.charges import Charge
 from surestep.run.config import RunConfig
 from surestep.run.until import outcomes_of
-from surestep.run.verify.run import Check, made_elsewhere
+from surestep.run.verify.finished import Check, made_elsewhere
 from surestep.storage.records import to_json, to_plain
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment
