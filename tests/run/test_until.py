@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from support.shared import small_run
-from support.tiny import EXPERIMENT, SMALL
+from support.tiny import EXPERIMENT, SMALL, sealed
 from surestep.base.errors import ConfigurationError, RunFolderError
 from surestep.certify.certificate import Certificate
 from surestep.certify.until import (
@@ -26,6 +26,7 @@ from surestep.certify.until import (
 from surestep.run import asked_rule
 from surestep.run.asked_rule import AskedRule
 from surestep.run.charges import read_charges, recorded_hashes
+from surestep.run.fresh import certify_again
 from surestep.run.until import certify_until, outcomes_of, read_until_plan
 from surestep.run.verify.fresh import verify_fresh
 from surestep.storage.checkpoint import Saving
@@ -168,6 +169,18 @@ def test_a_claim_that_does_not_hold_is_refuted(copied):
     assert low.details["verdict"] == "refuted"
     assert high.value <= 0.9
     assert [check for check in checks(copied, rerun=1) if not check.stands] == []
+
+
+def test_certificates_of_both_kinds_are_numbered_and_verified_together(copied):
+    _, place = certify_again(copied, SMALL, EXPERIMENT, sealed(40, 7), 0.02)
+    later, third = certified(copied, seed=3)
+    assert (place.name, third.name) == ("2", "3")
+    assert later.statements[0].details["verdict"] == "proved"
+    found = checks(copied)
+    assert [check for check in found if not check.stands] == []
+    assert {check.name.partition(":")[0] for check in found} >= {
+        f"certificate {number}" for number in (1, 2, 3)
+    }
 
 
 def test_another_claim_seed_or_epsilon_draws_other_instances(copied):
