@@ -16,11 +16,12 @@ Everything else is private and may change.
 from typing import TYPE_CHECKING
 
 from surestep.__about__ import __version__
-from surestep.base.lazy import lazy_attributes
+from surestep.base.lazy import keep_function, lazy_attributes
 
 if TYPE_CHECKING:
     from surestep import bounds, interop, paper, report, rules
     from surestep.auto.fit import FitPlan, fit, plan_fit
+    from surestep.auto.outcomes import certify, plan_certificate
     from surestep.base import errors
     from surestep.certify.certificate import Certificate, Statement
     from surestep.paper.registry import open_problem
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from surestep.run.config import RunConfig
     from surestep.run.learned import Learned
     from surestep.run.pipeline import learn
+    from surestep.run.until import certify_until
     from surestep.solver.instance_monitor import InstanceMonitor
     from surestep.solver.load import load
     from surestep.solver.monitor import Monitor
@@ -87,12 +89,15 @@ _HOMES = {
     "Solver": "solver.solver",
     "Statement": "certify.certificate",
     "Strata": "problem.strata",
+    "certify": "auto.outcomes",
+    "certify_until": "run.until",
     "fit": "auto.fit",
     "learn": "run.pipeline",
     "load": "solver.load",
     "make_problem": "problem.from_functions",
     "make_programme": "problem.from_coefficients",
     "open_problem": "paper.registry",
+    "plan_certificate": "auto.outcomes",
     "plan_fit": "auto.fit",
 }
 _NAMESPACES = {
@@ -139,6 +144,8 @@ __all__ = [
     "Strata",
     "__version__",
     "bounds",
+    "certify",
+    "certify_until",
     "datasets",
     "errors",
     "fit",
@@ -150,6 +157,7 @@ __all__ = [
     "open_problem",
     "paper",
     "penalties",
+    "plan_certificate",
     "plan_fit",
     "report",
     "rules",
@@ -161,6 +169,8 @@ __getattr__ = lazy_attributes(
     {name: f"surestep.{module}:{name}" for name, module in _HOMES.items()}
     | {name: f"surestep.{module}" for name, module in _NAMESPACES.items()},
 )
+# There is a room of this name, too.
+keep_function("surestep", "certify", __getattr__)
 
 
 def __dir__() -> list[str]:

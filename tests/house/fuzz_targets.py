@@ -19,8 +19,13 @@ from surestep.auto.choice import Choice
 from surestep.auto.choice_file import read_choice, write_choice
 from surestep.auto.configure import Config, OwnSettings
 from surestep.base.keys import named_key
+from surestep.certify.asked import Asked
 from surestep.certify.certificate import SCHEMA, Certificate, Statement
+from surestep.certify.outcome_files import plain_arrays
+from surestep.certify.outcome_plan import OutcomePlan, OutcomeSettings, plan_of_claims
+from surestep.certify.outcomes import Outcomes
 from surestep.certify.plan import Plan
+from surestep.certify.until import UntilOutcomes, UntilPlan, course_of, plan_until
 from surestep.evaluate.break_even import training_seconds
 from surestep.paper.digits import IdxFile, read_idx
 from surestep.problem.draw import working_precision
@@ -29,7 +34,10 @@ from surestep.problem.instance_files import read_arrays_of
 from surestep.rules import Checked, Coordinatewise, GradientDescent, Newton, Safeguarded
 from surestep.rules.base import hyper_of
 from surestep.run.charges import Charge, read_charges
-from surestep.run.verify.run import read_plan
+from surestep.run.outcomes import OutcomeFolder
+from surestep.run.stored import read_plan
+from surestep.run.until import read_until_plan
+from surestep.run.verify.outcomes import verify_outcomes
 from surestep.solver.instance_monitor import InstanceMonitor
 from surestep.solver.monitor import Monitor
 from surestep.solver.solver import Solver
@@ -164,6 +172,45 @@ def _use_idx(folder: Path) -> None:
     read_idx(folder / "few.gz", IDX)
 
 
+_TABLE = "instance,iteration,loss,minimum\na,0,4,1\na,5,2,1\nb,0,3,0\nb,5,1,0\n"
+
+
+def _outcomes() -> list[bytes]:
+    losses = np.abs(np.random.default_rng(0).normal(size=(4, 3)))
+    content = io.BytesIO()
+    np.savez(content, losses=losses, minima=np.zeros(4), groups=np.arange(4) // 2)
+    return [content.getvalue()]
+
+
+def _use_outcomes(folder: Path, file: str) -> None:
+    Outcomes.of(plain_arrays(folder / file))
+
+
+def _outcome_plan() -> OutcomePlan:
+    claims = ("loss 1 in 5 iterations: 0.9", "goal in 5 iterations")
+    return plan_of_claims(OutcomeSettings(claims=claims), 10)
+
+
+def _use_outcome_plan(folder: Path) -> None:
+    place = OutcomeFolder(folder)
+    if place.is_one():
+        verify_outcomes(place)
+
+
+def _until_plan() -> UntilPlan:
+    asked = Asked.read("loss 1 in 5 iterations: 0.9")
+    facts = {"problem": "bowl", "iterations": 5, "above": "", "goal": Goal(1.0, 1.0), "pool": ""}
+    facts |= {"seed": 0, "deployed_sample": 0, "solver_sha256": "a" * 64}
+    return plan_until(asked, 0.05, (60, 4), 64, **facts)
+
+
+def _use_until_plan(folder: Path) -> None:
+    plan = read_until_plan(folder)
+    if plan is not None:
+        course_of(plan, UntilOutcomes(np.zeros(100), np.ones(100)))
+        assert plan.asked.words
+
+
 def targets(folder: Path) -> dict[str, Target]:
     """All of them; the valid files are made in a folder."""
     run, facts = RunFolder(folder), Kept(folder / "facts.json")
@@ -185,6 +232,8 @@ def targets(folder: Path) -> dict[str, Target]:
         "charges": ([charges], "charges.json", lambda folder: read_charges(RunFolder(folder))),
         "certificate": ([_certificate()], "certificate.json", _use_certificate),
         "monitor": ([Monitor(0.1), watching], "state.json", _use_monitor),
+        "until": ([_until_plan()], "plan.json", _use_until_plan),
+        "plan of outcomes": ([_outcome_plan()], "plan.json", _use_outcome_plan),
     }
     found = {
         name: Target(file, "json", [to_json(seed).encode() for seed in seeds], load, 12.0)
@@ -202,6 +251,10 @@ def targets(folder: Path) -> dict[str, Target]:
                              _use_checkpoint, 6.0),
         "instances": Target("x.npz", "npz", _instances(),
                             lambda folder: read_arrays_of(PROBLEM, folder / "x.npz"), 2.0),
+        "outcomes": Target("o.npz", "npz", _outcomes(),
+                           lambda folder: _use_outcomes(folder, "o.npz"), 2.0),
+        "table": Target("o.csv", "bytes", [_TABLE.encode()],
+                        lambda folder: _use_outcomes(folder, "o.csv"), 6.0),
         "digits": Target("few.gz", "bytes", [gzip.compress(b"\0\0\x08\2\0\0\0\2\0\0\0\3abcdef")],
                          _use_idx, 6.0),
         "choice": Target("choice.safetensors", "arrays", _choice(folder),

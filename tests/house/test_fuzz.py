@@ -12,7 +12,7 @@ from surestep.base.errors import RunFolderError
 
 def test_every_loader_refuses_or_reads_what_is_almost_right(tmp_path):
     outcomes = fuzz(2000, seed=0, keep=tmp_path)
-    assert len(outcomes) == 14
+    assert len(outcomes) == 18
     assert [crash for outcome in outcomes.values() for crash in outcome.crashes] == []
     # Both happen, so the inputs are neither all right nor all hopeless.
     for name, outcome in outcomes.items():

@@ -144,7 +144,8 @@ def test_the_api_page_lists_every_public_name_once():
     page = (ROOT / "docs" / "api.md").read_text()
     listed: list[str] = []
     for entry in re.split(r"^::: surestep\.", page, flags=re.MULTILINE)[1:]:
-        name = entry.split()[0]
+        # There is a room that is called like this function, and mkdocstrings would show the room.
+        name = entry.split()[0].replace("auto.outcomes.certify", "certify")
         listed.append(name)
         members = re.search(r"^      members: \[(.*)\]$", entry, re.MULTILINE)
         assert (members is not None) == (name in NAMESPACES), name

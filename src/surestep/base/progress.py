@@ -72,7 +72,7 @@ class _LoggedBar:
             log.info("%s: %d of %d %s, %s", *told)
             return
         rate = (self.done - self.first) / max(now - self.began, 1e-9)
-        left = (self.total - self.done) / max(rate, 1e-9)
+        left = max(self.total - self.done, 0) / max(rate, 1e-9)
         log.info(
             "%s: %d of %d %s, %.4g/s, %s left%s",
             *(self.name, self.done, self.total, self.unit, rate, duration(left)),

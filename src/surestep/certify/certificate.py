@@ -95,10 +95,16 @@ class Certificate:
         sure = [s for s in self.statements if s.rigorous]
         rest = [s for s in self.statements if not s.rigorous]
         moved = [s for s in sure if SHIFT in s.details][:1]
+        size = self.sizes.get("train")
+        # Of a solver that was not learned here only outcomes are known.
+        about = (
+            f"the rule learned on {self.problem}, from {size} train instances"
+            if self.solver_sha256
+            else f"{self.problem}, from {size} instances"
+        )
         lines = [
-            f"Certificate for the rule learned on {self.problem}, from {self.sizes.get('train')} "
-            f"train instances. With confidence {percent(1 - self.epsilon)} all of these hold at "
-            "once:",
+            f"Certificate for {about}. With confidence {percent(1 - self.epsilon)} all of these "
+            "hold at once:",
             *(f"- {statement.plain}" for statement in sure),
             *(f"- Of '{s.name}': {s.details[SHIFT]['sentence']}" for s in moved),
             "",

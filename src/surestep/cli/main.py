@@ -64,8 +64,16 @@ surestep: learn an optimization algorithm for a family of problems, with a certi
   surestep certify DIR --instances SEED|FILE.npz|DIR [--size N] [--epsilon E] [--deployed]
       [--problem FILE]
       certify a trained rule again on fresh instances: all samples, or the deployed one alone
+  surestep certify DIR --until "within 1e-4 in 50 iterations: 0.999" [--budget 2m] [--most N]
+      [--epsilon E] [--seed N] [--problem FILE]
+      draw fresh instances until this is proved or refuted; it may stop at any time
   surestep certify PROBLEM --rule NAME [--preset P] [--horizon N] [--size N] [--epsilon E]
       certify a classical rule
+  surestep certify OUTCOMES.npz|.csv [--pilot FILE | --claims CLAIM ...] [--out DIR]
+      [--solver NAME] [--accuracies A ...] [--epsilon E] [--signed]
+      certify anyone's solver by its losses, gaps or hits on instances
+  surestep certify DIR --size N --pilot FILE | --claims CLAIM ...
+      make the plan for that before there are outcomes
   surestep plan --failure F --confidence C --samples K [--observed R] [--curve DIR]
       how many train instances a certificate needs
   surestep audit [--repeats N] [--size N] [--epsilon E]
@@ -83,7 +91,8 @@ given the same command and one of
   --coordinator HOST:PORT --processes N --process I        elsewhere; process 0 writes the folder
 
 Exit codes: 0 done; 2 wrong input; 3 no rule met the success constraint (no certificate);
-4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, or an alarm;
+4 the run folder or the solver's file cannot be used; 5 a certificate does not stand, a claim is not
+proved, or an alarm;
 6 another process of the run is lost; 130 interrupted, 143 by SIGTERM (after these three, the same
 command goes on).
 """

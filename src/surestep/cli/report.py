@@ -4,6 +4,7 @@ import dataclasses
 
 from surestep.cli.arguments import parse
 from surestep.cli.learning import drawn
+from surestep.cli.outcomes import report_outcomes
 from surestep.cli.reporting import print_paths
 from surestep.cli.stored_run import StoredRun
 from surestep.paper import registry
@@ -25,6 +26,8 @@ def main(words: list[str]) -> int:
 
 def report_again(given: Arguments) -> None:
     """Write the page and the figures of a run that has ended, from what it has stored."""
+    if report_outcomes(given.folder):
+        return
     run = RunFolder(given.folder)
     config = registry.read_config(run)
     require_finished(run)

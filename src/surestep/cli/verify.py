@@ -6,6 +6,7 @@ from typing import Any
 
 from surestep.base.errors import ConfigurationError, VerificationError
 from surestep.cli.arguments import parse
+from surestep.cli.outcomes import checks_of_outcomes
 from surestep.cli.reporting import reporter
 from surestep.cli.stored_run import StoredRun, open_run
 from surestep.paper import registry
@@ -40,6 +41,18 @@ def verify_run(given: Arguments) -> None:
     """Recompute a run's certificates and say which statements stand."""
     if given.rerun < 0:
         raise ConfigurationError("--rerun must not be negative")
+    checks = checks_of_outcomes(given.folder, given.rerun > 0 or given.retrain)
+    if checks is None:
+        checks = _checks_of_run(given)
+    for check in checks:
+        print(check)
+    failed = [check for check in checks if not check.stands]
+    if failed:
+        raise VerificationError(f"{len(failed)} of {len(checks)} checks fail in {given.folder}")
+    print(f"all {len(checks)} checks stand")
+
+
+def _checks_of_run(given: Arguments) -> list[Check]:
     run, config, experiment = open_run(given.folder, given.problem)
     if made_elsewhere(run):
         print(
@@ -47,13 +60,7 @@ def verify_run(given: Arguments) -> None:
             "instances again is compared to rounding, and the report, which is written otherwise "
             "here, is not checked (surestep report writes it again)"
         )
-    checks = checks_for(run, config, experiment, given)
-    for check in checks:
-        print(check)
-    failed = [check for check in checks if not check.stands]
-    if failed:
-        raise VerificationError(f"{len(failed)} of {len(checks)} checks fail in {given.folder}")
-    print(f"all {len(checks)} checks stand")
+    return checks_for(run, config, experiment, given)
 
 
 def checks_for(

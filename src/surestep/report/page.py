@@ -2,9 +2,6 @@
 
 import base64
 import dataclasses
-import functools
-import hashlib
-import importlib.resources
 import json
 import math
 import shlex
@@ -12,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from surestep.certify import percent, rounded_down, rounded_up
@@ -25,6 +21,7 @@ from surestep.report.moved import moved_table, moved_words
 from surestep.report.page_tables import Table, duration
 from surestep.report.race_table import race_table, speed
 from surestep.report.reading import Key, describe, legend, numbers
+from surestep.report.shell import policy, template, text
 from surestep.report.strata import predictions_table, strata_table
 from surestep.report.svg import classes, cut_off, draw_svg, not_positive
 from surestep.report.until import until_statement, until_table
@@ -107,7 +104,7 @@ def render_page(
     comparisons = [*loss_comparisons, *cost_comparisons]
     certificate = learned.certificate
     own = config.get("problem") or {}
-    return _template().render(
+    return template("page.html").render(
         certificate=certificate,
         confidence=percent(1 - certificate.epsilon),
         main=until_statement(learned) or statement_of(learned, "missing the goal"),
@@ -146,9 +143,9 @@ def render_page(
         settings=flattened(config),
         use=_use(config),
         made_with=status.get("made_with", {}).get("environments", []),
-        style=Markup(_text("page.css")),
-        script=Markup(_text("page.js")),
-        policy=_policy(),
+        style=Markup(text("page.css")),
+        script=Markup(text("page.js")),
+        policy=policy(),
     )
 
 
@@ -379,29 +376,3 @@ def _use(config: Mapping[str, Any]) -> dict[str, str]:
         f"surestep verify . --rerun 20{option}",
     ]
     return {"python": "\n".join(python), "shell": "\n".join(shell if opens else [])}
-
-
-def _policy() -> str:
-    """Nothing is loaded from anywhere; this page's own style and script, by their hashes."""
-
-    def hashed(name: str) -> str:
-        digest = hashlib.sha256(_text(name).encode()).digest()
-        return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-    return (
-        f"default-src 'none'; img-src data:; style-src {hashed('page.css')}; "
-        f"script-src {hashed('page.js')}; base-uri 'none'; form-action 'none'"
-    )
-
-
-@functools.cache
-def _text(name: str) -> str:
-    return importlib.resources.files("surestep.report").joinpath(name).read_text()
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(_text("page.html"))

@@ -3,6 +3,7 @@
 from typing import get_args
 
 from surestep.certify.claims.against import Advantage, Better, Saving, Sooner
+from surestep.certify.claims.at import MissedAt
 from surestep.certify.claims.base import EARLIER, Asserted, Basis, Claim, MeanClaim, Terms, Truth
 from surestep.certify.claims.foretold import Foretold
 from surestep.certify.claims.levels import LossLevels
@@ -27,6 +28,7 @@ __all__ = [
     "LossLevels",
     "LossWhereReached",
     "MeanClaim",
+    "MissedAt",
     "Saving",
     "ShareOfGoal",
     "Sooner",
@@ -43,6 +45,7 @@ AnyClaim = (
     | LossLevels
     | LossWhereReached
     | Within
+    | MissedAt
     | Sooner
     | Saving
     | Better

@@ -20,6 +20,7 @@ from surestep.run.config import RunConfig
 from surestep.run.fresh import about_file
 from surestep.run.instance_store import stored_instances
 from surestep.run.stored import read_plan
+from surestep.run.until import read_until_plan
 from surestep.run.verify.finished import (
     Check,
     Finished,
@@ -29,6 +30,7 @@ from surestep.run.verify.finished import (
     require_sample,
 )
 from surestep.run.verify.run import checks_of
+from surestep.run.verify.until import verify_until
 from surestep.storage.run_folder import RunFolder
 from surestep.train import Experiment, Sampled
 
@@ -108,6 +110,9 @@ def _one(
         return [Check("its name", False, "is no number")]
     if not (place / "certificate.json").exists():
         return [Check("it was begun and is not finished", True, "it states nothing yet")]
+    until = read_until_plan(place)
+    if until is not None:
+        return verify_until(of.folder, of.config, of.experiment, charge, until, rerun, seed)
     stored, prior = read_plan(place / "plan.json"), of.folder.load("sample", Sampled)
     # As it lies there: nothing is mended while it is verified.
     mode = Certificate.load(of.folder.certificate_path).deployed_sample
