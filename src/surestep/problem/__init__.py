@@ -36,7 +36,11 @@ from surestep.problem.form import (
     point_size,
     theta_form,
 )
-from surestep.problem.from_coefficients import make_programme
+from surestep.problem.from_coefficients import (
+    FunctionProgramme,
+    StockedFunctionProgramme,
+    make_programme,
+)
 from surestep.problem.from_functions import CompositeFunctionProblem, make_problem
 from surestep.problem.front import AffineFront
 from surestep.problem.front_program import FrontProgram, front_program
@@ -71,6 +75,7 @@ __all__ = [
     "DualisedProblem",
     "Evaluations",
     "FrontProgram",
+    "FunctionProgramme",
     "Goal",
     "Instances",
     "KnownSmoothness",
@@ -86,6 +91,7 @@ __all__ = [
     "ProximableSmooth",
     "Split",
     "SplitSizes",
+    "StockedFunctionProgramme",
     "StockedProblem",
     "StreamedTrainSet",
     "Structure",
