@@ -369,9 +369,10 @@ def _timed_outside(
     thetas = [jax.tree.map(np.asarray, instance(data.thetas, i)) for i in range(few)]
     loss = eqx.filter_jit(task.problem.loss)
     above = targets - references
-    solver(thetas[0], float(targets[0, 0]), float(above[0, 0]))  # warms up
     found = np.full((2, len(targets), data.size), np.nan)
     for a in range(len(targets)):
+        # Warms up; solvers whose tolerances are fixed once are set up for each accuracy.
+        solver(thetas[0], float(targets[a, 0]), float(above[a, 0]))
         for i, theta in enumerate(thetas):
             began = time.perf_counter()
             point = solver(theta, float(targets[a, i]), float(above[a, i]))

@@ -19,7 +19,6 @@ from surestep.problem import (
     Programme,
     StockedFunctionProgramme,
     Theta,
-    instance,
     make_programme,
     working_precision,
 )
@@ -160,12 +159,12 @@ def _drawn(sample: Any, precision: str) -> Theta:
     """Some instances."""
     if not callable(sample):
         raise ProblemError(f"sample must be a function of a key, not {type(sample).__name__}")
+    keys = jax.random.split(jax.random.key(0), _LOOKED)
     with jax.enable_x64(precision == "float64"):
-        drawn = [
-            as_arrays(sample(key), precision, "sample returns")
-            for key in jax.random.split(jax.random.key(0), _LOOKED)
-        ]
-        return jax.tree.map(lambda *rows: np.stack(rows), *drawn)
+        # One program: compiling operation by operation takes seconds.
+        return jax.jit(jax.vmap(lambda key: as_arrays(sample(key), precision, "sample returns")))(
+            keys
+        )
 
 
 def _reduced_on(problem: Any, cp: Any, thetas: Theta) -> Reduction:

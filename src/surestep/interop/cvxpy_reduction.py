@@ -52,9 +52,13 @@ class Affine:
         self._layout, self._offset, self._places = layout, offset, places
         small = np.prod(matrix.shape) <= _DENSE
         self._matrix = matrix.toarray() if small else matrix.tocoo()
+        self._compiled = jax.jit(self._evaluate)
 
     def __call__(self, theta: Theta) -> Array:
         """The array of an instance."""
+        return self._compiled(theta)
+
+    def _evaluate(self, theta: Theta) -> Array:
         given = self._layout(theta)
         offset = jnp.asarray(self._offset, given.dtype)
         moved = self._product(given)
@@ -120,7 +124,7 @@ def reduced(problem: Any, cp: Any) -> Reduction:
     lower = scipy.sparse.lil_array((len(upper_from), fixed + 1))
     lower[:zero] = bounds[:zero]
     has = np.flatnonzero(lower_from >= 0)
-    lower[has] = -bounds[lower_from[has]]
+    lower[has] = -1 * bounds[lower_from[has]]
     free = np.ones(len(upper_from), bool)
     free[:zero], free[has] = False, False
     return Reduction(
@@ -234,8 +238,8 @@ def _paired(
     lower: dict[int, int] = {}
     for i in range(zero, rows - conic):
         part = slice(matrix.indptr[i], matrix.indptr[i + 1])
-        columns, values = matrix.indices[part].tobytes(), matrix.data[part]
-        opposite = waiting.get(columns + (-values).tobytes())
+        columns, values = matrix.indices[part].tobytes(), np.asarray(matrix.data[part])
+        opposite = waiting.get(columns + (-1.0 * values).tobytes())
         if not varying[i] and opposite:
             lower[opposite.pop(0)] = i
             continue

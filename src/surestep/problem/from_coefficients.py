@@ -214,7 +214,8 @@ def make_programme(
         sampler, stacked = sample, None
         keys = jax.random.split(jax.random.key(0), _LOOKED)
         with jax.enable_x64(precision == "float64"):
-            few = jax.vmap(lambda key: as_arrays(sample(key), precision, "sample returns"))(keys)
+            drawn = jax.vmap(lambda key: as_arrays(sample(key), precision, "sample returns"))
+            few = jax.jit(drawn)(keys)
     with jax.enable_x64(precision == "float64"):
         found, counts = _settled(given, few, precision, lengths)
         equal = _equal(found, few, precision, lengths, counts[1])
