@@ -147,6 +147,18 @@ def test_a_point_that_misses_is_solved_again_with_a_tighter_tolerance(monkeypatc
     assert asked[again] == asked[again - 1]
 
 
+def test_without_constraints_those_who_can_solve_a_linear_system():
+    problem = make_programme(
+        P=P, q=lambda t: t["q"], A=np.zeros((0, N)), l=np.zeros(0), u=np.zeros(0), sample=draw
+    )
+    theta = instances(problem, 1)[0]
+    found = outsiders(problem)
+    assert set(found) == {"OSQP", "OSQP from the last solution", "Clarabel"}
+    for solver in found.values():
+        x = solver(theta, 1e-8, 1e-8)["x"]
+        np.testing.assert_allclose(x, np.linalg.solve(P, -theta["q"]), atol=1e-6)
+
+
 def test_other_problems_have_no_solvers_of_programmes():
     other = make_problem(
         lambda x, t: jnp.sum((x - t) ** 2), np.zeros(3), sample=lambda key: jnp.zeros(3)

@@ -249,6 +249,19 @@ def test_what_no_parameter_changes_is_an_array_and_instances_do_without_cvxpy(mo
     assert np.sum(linear != 0) == 12
 
 
+def test_cones_that_the_user_writes_have_no_multipliers_here():
+    """Others' rows keep their places beside them."""
+    p, x = cp.Parameter(2, name="p"), cp.Variable(2, name="x")
+    twice = cp.SOC(cp.Constant([1.0, 2.0]), cp.vstack([x, 2 * x]).T)
+    problem = cp.Problem(cp.Maximize(p @ x), [twice, x <= 0.1, cp.SOC(p[0] + 9, x)])
+    programme: Any = from_cvxpy(problem, sample=two)
+    assert programme.cones == (3, 3, 3)
+    first, middle, last = programme.multipliers({"y": np.arange(11.0)})
+    assert first is None
+    assert last is None
+    np.testing.assert_array_equal(middle, [0, 1])
+
+
 def test_maps_with_many_entries_are_kept_sparse(monkeypatch):
     family, (dense, ends) = FAMILIES["robust"], solved("robust")
     with working_precision(dense):

@@ -35,7 +35,7 @@ def programme_outsiders(problem: Programme) -> dict[str, External]:
         found["OSQP from the last solution"] = Osqp(problem, warm=True)
     if _installed("clarabel"):
         found["Clarabel"] = Clarabel(problem)
-    if _installed("scs"):
+    if _installed("scs") and problem.sizes[1]:  # it takes none without constraints
         found["SCS"] = Scs(problem)
     return found
 

@@ -19,10 +19,11 @@ from surestep.problem import (
     Programme,
     StockedFunctionProgramme,
     Theta,
+    as_arrays,
     make_programme,
+    stacked_instances,
     working_precision,
 )
-from surestep.problem.given import as_arrays, stacked_instances
 
 _LOOKED = 8
 """How many instances that are drawn are held against what parameters say they are."""

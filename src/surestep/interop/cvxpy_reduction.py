@@ -139,7 +139,7 @@ def reduced(problem: Any, cp: Any) -> Reduction:
         cones=cones,
         maximised=isinstance(problem.objective, cp.Maximize),
         variables=_variables(problem, conic, leaves),
-        multipliers=_multipliers(problem, conic, chain, inverse),
+        multipliers=_multipliers(problem, conic, chain, inverse, cp),
         row_of=row_of,
         side_of=side_of,
     )
@@ -318,7 +318,7 @@ def _folded(leaf: Any) -> bool:
 
 
 def _multipliers(
-    problem: Any, conic: Any, chain: Any, inverse: Sequence[Any]
+    problem: Any, conic: Any, chain: Any, inverse: Sequence[Any], cp: Any
 ) -> tuple[Int[np.ndarray, "..."] | None, ...]:
     """Rows by constraint: CVXPY says itself where numbers that are the rows' own would end."""
     numbers, first = {}, 0
@@ -332,6 +332,6 @@ def _multipliers(
     found: list[Any] = []
     for constraint in problem.constraints:
         value = solution.dual_vars.get(constraint.id)
-        plain = isinstance(value, np.ndarray | float) and np.size(value) == constraint.size
+        plain = isinstance(value, np.ndarray | float) and not isinstance(constraint, cp.SOC)
         found.append(np.reshape(np.asarray(value, int) - 1, constraint.shape) if plain else None)
     return tuple(found)

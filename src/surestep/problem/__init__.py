@@ -44,6 +44,7 @@ from surestep.problem.from_coefficients import (
 from surestep.problem.from_functions import CompositeFunctionProblem, make_problem
 from surestep.problem.front import AffineFront
 from surestep.problem.front_program import FrontProgram, front_program
+from surestep.problem.given import as_arrays, stacked_instances
 from surestep.problem.goal import Goal, at_start, reached, thresholds
 from surestep.problem.instance_files import fresh_instances, read_arrays_of
 from surestep.problem.instances import Instances, as_points
@@ -100,6 +101,7 @@ __all__ = [
     "TrainSet",
     "ValidationSet",
     "Vector",
+    "as_arrays",
     "as_instances",
     "as_points",
     "at_start",
@@ -121,6 +123,7 @@ __all__ = [
     "point_size",
     "reached",
     "read_arrays_of",
+    "stacked_instances",
     "theta_form",
     "thresholds",
     "working_precision",
