@@ -108,7 +108,7 @@ def test_nothing_is_known_before_an_outcome_and_failures_alone_prove_nothing():
 
 
 @pytest.mark.parametrize("seen", [(0, 0), (250, 0), (1000, 0)])
-def test_without_a_failure_little_more_is_needed_than_with_a_fixed_size(seen):
+def test_without_a_failure_little_more_is_needed_than_with_a_fixed_size(seen: tuple[int, int]):
     fixed = int(np.ceil(np.log(LEVELS[0]) / np.log(0.999)))
     test = SequentialTest.guided(0.999, *seen, LEVELS)
     verdict, after = test.decide(np.ones(10_000, bool))

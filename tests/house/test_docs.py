@@ -39,15 +39,17 @@ def place(tmp_path, monkeypatch):
         yield tmp_path
 
 
-@pytest.mark.parametrize("page", ["concepts.md", "your-own-problem.md"])
+@pytest.mark.parametrize("page", ["concepts.md", "your-own-problem.md", "programmes.md"])
 def test_the_blocks_of_a_page_run_in_order(page, place):
+    if page == "programmes.md":
+        pytest.importorskip("cvxpy", reason="the extra `programmes` is not installed")
     names: dict[str, Any] = {}
     ran = 0
     for language, _, text in blocks(DOCS / page):
         if language == "python" and (SLOW or not text.startswith(LEARNS)):
             exec(compile(text, page, "exec"), names)
             ran += 1
-    assert ran >= 7
+    assert ran >= 6
 
 
 SOLVERS = {

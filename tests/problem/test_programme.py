@@ -145,6 +145,24 @@ def test_sparse_matrices_and_the_conic_form_say_the_same():
         np.testing.assert_array_equal(allowed.upper, [0.0, *np.ones(8)])
 
 
+def test_cones_may_stand_beside_bounds_on_both_sides():
+    """The nearest point to 0 with `1 <= x[0] <= 2` in a ball around theta."""
+    a = np.vstack([np.eye(3)[:1], np.zeros((1, 3)), -np.eye(3)])
+    problem = nearest(
+        P=np.eye(3), q=np.zeros(3), A=a, l=np.array([1.0, 0, 0, 0, 0]),
+        u=lambda theta: jnp.concatenate([jnp.array([2.0, 5.0]), -theta[:3]]),
+        cones={"second_order": 4},
+    )  # fmt: skip
+    assert problem.cones == (4,)
+    with working_precision(problem):
+        c = problem.coefficients(jnp.zeros(4))
+        inside, above = jnp.array([1.5, 3.0, 0.0]), jnp.array([2.5, 5.0, 0.0])
+        assert float(c.violation(inside)) == 0
+        # Beyond the bound by 0.5, and a little out of the ball.
+        assert float(c.violation(above)) == pytest.approx(0.5)
+        assert float(c.violation(jnp.array([1.5, 6.0, 0.0]))) > 0.1
+
+
 def test_recorded_instances_are_dealt_as_for_any_problem():
     problem = nearest(sample=None, thetas=RANDOM.normal(size=(100, 4)))
     assert problem.drawable == 100  # pyright: ignore
@@ -162,6 +180,7 @@ def test_recorded_instances_are_dealt_as_for_any_problem():
         ({"l": np.full(5, 2.0)}, "l is above u in row 0 of instance 0"),
         ({"l": None}, "bounds l and u, or b and cones"),
         ({"b": np.zeros(5)}, "needs both b and cones"),
+        ({"cones": {"zero": 5}}, "beside l and u cones are second_order"),
         ({"b": np.zeros(5), "cones": {"zero": 5}}, "either the bounds l and u, or b"),
         ({"l": None, "u": None, "b": np.zeros(5), "cones": {"zero": 4}}, "4 rows"),
         ({"l": None, "u": None, "b": np.zeros(5), "cones": {"exp": 5}}, "not exp"),

@@ -9,12 +9,23 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from scipy import optimize
 
-from surestep.problem import Box, CompositeFunctionProblem, Point, Problem, Theta, working_precision
+from surestep.auto.outsiders_programme import programme_outsiders
+from surestep.problem import (
+    Box,
+    CompositeFunctionProblem,
+    Point,
+    Problem,
+    Programme,
+    Theta,
+    working_precision,
+)
 from surestep.train import External
 
 
 def outsiders(problem: Problem) -> dict[str, External]:
-    """SciPy's L-BFGS-B, where the constraint is a box."""
+    """SciPy's L-BFGS-B, where the constraint is a box; solvers of programmes for a programme."""
+    if isinstance(problem, Programme):
+        return programme_outsiders(problem)
     if not isinstance(problem, CompositeFunctionProblem) or not isinstance(problem.penalty, Box):
         return {}
     return {"L-BFGS-B (SciPy)": _BoxedQuasiNewton(problem, problem.penalty)}

@@ -140,6 +140,7 @@ class Outcomes:
             opponent_losses=np.array([one[:, -1] for one in theirs]).reshape(shape),
             opponent_reach=np.array(reach).reshape(*shape, 3 * len(targets)),
             statistics=np.empty((1, self.size, 0)),
+            traits=np.empty((self.size, 0)),
         )
 
     def _reach(

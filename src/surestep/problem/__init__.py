@@ -27,10 +27,15 @@ from surestep.problem.form import (
     point_size,
     theta_form,
 )
-from surestep.problem.from_coefficients import make_programme
+from surestep.problem.from_coefficients import (
+    FunctionProgramme,
+    StockedFunctionProgramme,
+    make_programme,
+)
 from surestep.problem.from_functions import CompositeFunctionProblem, make_problem
 from surestep.problem.front import AffineFront
 from surestep.problem.front_program import FrontProgram, front_program
+from surestep.problem.given import as_arrays, stacked_instances
 from surestep.problem.goal import Goal, at_start, reached, thresholds
 from surestep.problem.instance_files import fresh_instances, read_arrays_of
 from surestep.problem.instances import Instances, as_points
@@ -74,6 +79,7 @@ __all__ = [
     "DualisedProblem",
     "Evaluations",
     "FrontProgram",
+    "FunctionProgramme",
     "Goal",
     "Instances",
     "KnownSmoothness",
@@ -91,6 +97,7 @@ __all__ = [
     "SealedTrainSet",
     "Split",
     "SplitSizes",
+    "StockedFunctionProgramme",
     "StockedProblem",
     "Strata",
     "StreamedTrainSet",
@@ -100,6 +107,7 @@ __all__ = [
     "TrainSet",
     "ValidationSet",
     "Vector",
+    "as_arrays",
     "as_instances",
     "as_points",
     "at_start",
@@ -123,6 +131,7 @@ __all__ = [
     "read_arrays_of",
     "require_word",
     "sha256_of",
+    "stacked_instances",
     "theta_form",
     "thresholds",
     "working_precision",

@@ -161,7 +161,8 @@ def make_programme(
     - `A`: the constraints' matrix.
     - `l`, `u`: the constraints' bounds; infinite where there are none, equal for an equality.
     - `b`, `cones`: instead of bounds, the conic form. `cones` says how many rows are `"zero"` (of
-      equalities), `"nonnegative"` and, for each cone, `"second_order"`, in this order.
+      equalities), `"nonnegative"` and, for each cone, `"second_order"`, in this order. Beside
+      `l` and `u`, the last rows may be `"second_order"`: `u - A x` is in the cones.
     - `thetas`, `sample`, `shares`, `groups`, `ordered`: where instances come from, as for
       `make_problem`.
     - `relative`: the relative part of a tolerance, as a multiple of its absolute part; 1 as OSQP's
@@ -213,7 +214,8 @@ def make_programme(
         sampler, stacked = sample, None
         keys = jax.random.split(jax.random.key(0), _LOOKED)
         with jax.enable_x64(precision == "float64"):
-            few = jax.vmap(lambda key: as_arrays(sample(key), precision, "sample returns"))(keys)
+            drawn = jax.vmap(lambda key: as_arrays(sample(key), precision, "sample returns"))
+            few = jax.jit(drawn)(keys)
     with jax.enable_x64(precision == "float64"):
         found, counts = _settled(given, few, precision, lengths)
         equal = _equal(found, few, precision, lengths, counts[1])
@@ -231,20 +233,22 @@ _LOOKED = 8
 
 def _bounds(l: Any, u: Any, b: Any, cones: Any) -> tuple[dict[str, Any], tuple[int, ...]]:  # noqa: E741
     """Lower and upper bounds from either form, and the second-order cones."""
-    if (b is None) != (cones is None):
-        raise ProblemError("the conic form needs both b and cones")
-    if b is None:
-        if l is None or u is None:
-            raise ProblemError("say the constraints' bounds l and u, or b and cones")
-        return {"l": l, "u": u}, ()
-    if l is not None or u is not None:
-        raise ProblemError("give either the bounds l and u, or b and cones")
-    wrong = sorted(set(cones) - set(_CONES))
+    wrong = sorted(set(cones or ()) - set(_CONES))
     if wrong:
         raise ProblemError(f"cones are {', '.join(_CONES)}, not {', '.join(wrong)}")
-    zero, nonnegative = int(cones.get("zero", 0)), int(cones.get("nonnegative", 0))
-    asked = cones.get("second_order", ())
+    asked = (cones or {}).get("second_order", ())
     lengths = (asked,) if isinstance(asked, int) else tuple(int(length) for length in asked)
+    if b is None and l is not None and u is not None:
+        if set(cones or ()) - {"second_order"}:
+            raise ProblemError("beside l and u cones are second_order: bounds say the others")
+        return {"l": l, "u": u}, lengths
+    if (b is None) != (cones is None):
+        raise ProblemError("the conic form needs both b and cones")
+    if b is None or cones is None:
+        raise ProblemError("say the constraints' bounds l and u, or b and cones")
+    if l is not None or u is not None:
+        raise ProblemError("give either the bounds l and u, or b and cones")
+    zero, nonnegative = int(cones.get("zero", 0)), int(cones.get("nonnegative", 0))
     rows = zero + nonnegative + sum(lengths)
     first = np.arange(rows) < zero
 
