@@ -135,10 +135,20 @@ def learned_rules():
             jnp.asarray([0, 1, 1, 2], jnp.int32),
             rules.Fixed(jnp.ones(4)),
         ).prepare(),
+        rules.ProgrammeADMM(
+            jnp.zeros(2),
+            jnp.ones(3),
+            (0, 2),
+            (1,),
+            (),
+            rules.Fixed(jnp.eye(3)),
+            rules.Fixed(jnp.eye(3)),
+            single=True,
+        ),
     ]
 
 
-@pytest.mark.parametrize("index", range(28))
+@pytest.mark.parametrize("index", range(29))
 @unchecked()
 def test_every_rule_comes_back_from_json(index):
     rule = learned_rules()[index]
