@@ -213,10 +213,10 @@ def _logarithms(
 
 def _floor(terms: Terms, pilot: Pilot) -> float:
     """The finest accuracy: below it losses are all the same."""
-    evidence = pilot.evidence
+    evidence = pilot.evidence.on(np.flatnonzero(np.isfinite(pilot.evidence.references)))
     levels = [t.levels(evidence.references, evidence.starts, evidence.thresholds)
               for t in terms.targets]  # fmt: skip
-    gaps = [float(np.median(level - evidence.references)) for level in levels]
+    gaps = [float(np.median(level - evidence.references)) for level in levels if level.size]
     positive = [gap for gap in gaps if np.isfinite(gap) and gap > 0]
     return float(f"{min(positive):.3g}") if positive else 1e-300
 

@@ -35,7 +35,7 @@ class Arguments:
     """With which it is to succeed."""
     confidence: Annotated[float | None, unset("C")] = None
     """With which it is to hold (0.95, or the run's)."""
-    samples: Annotated[int, unset("N")] = 0
+    samples: Annotated[int | None, unset("N")] = None
     """Samples of the prior (100, or the run's)."""
     stake: float = 0.9
     """Prior weight that is bet."""
@@ -96,7 +96,7 @@ def plan_sizes(given: Arguments) -> None:
 def _usual(given: Arguments) -> _Payment:
     """As a run would pay that makes all claims."""
     confidence = 0.95 if given.confidence is None else given.confidence
-    samples = given.samples or 100
+    samples = 100 if given.samples is None else given.samples
     if not 0 < confidence < 1:
         raise ConfigurationError(f"confidence must lie strictly between 0 and 1, not {confidence}")
     if samples < 1:
