@@ -19,6 +19,7 @@ from surestep.report.counted import STATEMENT, counted_from, statement_of
 from surestep.report.figures import Figure, Panel
 from surestep.report.moved import moved_table, moved_words
 from surestep.report.page_tables import Table, duration
+from surestep.report.pictures import Picture, pictures_in
 from surestep.report.race_table import race_table, speed
 from surestep.report.reading import Key, describe, legend, numbers
 from surestep.report.shell import policy, template, text
@@ -30,10 +31,7 @@ from surestep.run.learned import Learned
 from surestep.storage.files import write_text
 from surestep.storage.run_folder import RunFolder
 
-PICTURES = 1_500_000
-"""How many bytes of pictures a page takes in, so that it stays below 3 MB."""
 STAGES = (*TRAINING, "certify", "evaluate", "shifted")
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _BANDS = "The shaded band holds the middle 80% of the instances."
 
 
@@ -46,16 +44,6 @@ class Plot:
     legend: list[Key]
     notes: list[str]
     tables: list[Table]
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """A picture that a problem drew of itself."""
-
-    name: str
-    data: str
-    """As a data URI; empty if the picture is too large for the page."""
-    path: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +76,7 @@ def page_of(
 ) -> str:
     """The text of a run's page; the pictures lie below `place`."""
     config = folder.read_kept(folder.config_path)
-    return render_page(learned, config, folder.status(), figures, _pictures(pictures, place))
+    return render_page(learned, config, folder.status(), figures, pictures_in(pictures, place))
 
 
 def render_page(
@@ -334,22 +322,6 @@ def _stages(status: Mapping[str, Any]) -> dict[str, str]:
         for name in STAGES
         if "seconds" in status.get(name, {})
     }
-
-
-def _pictures(paths: Mapping[str, Path], folder: Path) -> list[Picture]:
-    """Pictures as data, as long as they fit."""
-    left, found = PICTURES, []
-    for name, path in paths.items():
-        content = path.read_bytes()
-        if not content.startswith(_SIGNATURE):
-            continue
-        data = ""
-        if len(content) <= left:
-            left -= len(content)
-            data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-        place = path.relative_to(folder) if path.is_relative_to(folder) else path
-        found.append(Picture(name, data, str(place)))
-    return found
 
 
 def _use(config: Mapping[str, Any]) -> dict[str, str]:
