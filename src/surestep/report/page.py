@@ -1,6 +1,5 @@
 """The report of a run as one page: `report.html`, which needs nothing beside itself."""
 
-import base64
 import dataclasses
 import json
 import math
