@@ -641,6 +641,27 @@ def test_what_is_left_is_counted_from_the_problems_start_wherever_a_rule_begins(
     np.testing.assert_array_equal(claim.values(plan, evidence)[0], [[1.0, 0.0]])
 
 
+def test_the_first_sentence_is_about_what_is_certified():
+    """Where the planned share is not, about the largest that is; all hold at once."""
+    reach = np.full((1, 200, 3), np.inf)
+    reach[0, :176] = 7.0
+    zeros = np.zeros(200)
+    evidence = Evidence(
+        losses=np.ones((1, 200, 2)), thresholds=zeros, references=zeros, starts=zeros + 1,
+        reach=reach, opponent_losses=np.zeros((0, 200)), opponent_reach=np.zeros((0, 200, 3)),
+        statistics=np.zeros((1, 200, 0)), traits=np.zeros((200, 0)),
+    )  # fmt: skip
+    claim = Within("until", (0,), (0.5, 0.8, 0.95), 0, 0.95)
+    plan = changed(
+        PLAN, claims=(claim,), shares=(Share("until", 0.05),), train_size=200,
+        iterations=(0, 10), horizon=10, log_prior=(0.0,), targets=(Target("loss", 0.1),),
+    )  # fmt: skip
+    [found] = rigorous_statements(plan, evidence, np.zeros(1), 0)
+    assert found.value == 7
+    assert found.details["headline"] == {"target": 0, "share": 0.8}
+    assert "at least 80% of new instances have a loss of at most 0.1 after 7" in found.sentence
+
+
 def tables(losses, **changes):
     """Evidence of samples with constant losses on four instances, and a plan for it."""
     losses = np.asarray(losses, float)[:, None, None] * np.ones((1, 4, 1))

@@ -41,9 +41,9 @@ class Within(Claim):
         terms, held = basis.terms, np.exp(normalised(basis.log_posterior)) > 0
         details: dict[str, Any] = {
             "targets": [_described(terms.targets[t], terms) for t in self.targets],
-            "headline": {"target": self.targets.index(self.headline), "share": self.share},
         }
-        main: dict[str, tuple[float, float]] = {}
+        points: dict[str, dict[float, list[float]]] = {}
+        posteriors: dict[str, dict[float, list[float]]] = {}
         for name, (unit, part) in _UNITS.items():
             point, drawn = {}, {}
             for share in self.shares:
@@ -52,18 +52,38 @@ class Within(Claim):
                 point[share] = [float(pair[basis.deployed_sample]) for pair in pairs]
                 drawn[share] = [float(pair[held].max()) for pair in pairs]
             details[name], details[f"{name}_posterior"] = _plain(point), _plain(drawn)
-            at = self.targets.index(self.headline)
-            main[name] = point[self.share][at], drawn[self.share][at]
-        value, posterior = main["iterations"]
-        sentence = self.sentence(value, main["gradients"][0], terms)
+            points[name], posteriors[name] = point, drawn
+        share, at = self._shown(points["iterations"])
+        details["headline"] = {"target": at, "share": share}
+        value, gradients = (points[unit][share][at] for unit in ("iterations", "gradients"))
+        sentence = self.sentence(self.targets[at], share, value, gradients, terms)
+        posterior = posteriors["iterations"][share][at]
         stated = self._stated(basis, value, posterior, sentence, **details)
         # Those who are late are the rest of the share.
-        return with_shift(stated, 1 - self.share if np.isfinite(value) else 1.0)
+        return with_shift(stated, 1 - share if np.isfinite(value) else 1.0)
 
-    def sentence(self, iterations: float, gradients: float, terms: Terms) -> str:
+    def _shown(self, point: dict[float, list[float]]) -> tuple[float, int]:
+        """Which share and target the sentence is about.
+
+        What was planned, if it is certified. All pairs hold at once, so another may be shown: the
+        largest share of the same target, or else of the target that takes longest.
+        """
+        planned = self.targets.index(self.headline)
+        for share in (self.share, *sorted(point, reverse=True)):
+            if np.isfinite(point[share][planned]):
+                return share, planned
+        for share in sorted(point, reverse=True):
+            sure = [at for at, value in enumerate(point[share]) if np.isfinite(value)]
+            if sure:
+                return share, max(sure, key=lambda at, row=point[share]: row[at])
+        return self.share, planned
+
+    def sentence(
+        self, target: int, of_instances: float, iterations: float, gradients: float, terms: Terms
+    ) -> str:
         """The headline."""
-        words = terms.targets[self.headline].words(terms.above)
-        share = f"at least {percent(self.share)} of new instances {words}"
+        words = terms.targets[target].words(terms.above)
+        share = f"at least {percent(of_instances)} of new instances {words}"
         if not np.isfinite(iterations):
             return (
                 f"no number of iterations up to {terms.horizon} is certified after which {share}."
@@ -112,11 +132,13 @@ class Within(Claim):
         for name, (unit, _) in _UNITS.items():
             for key, weights in ((name, alone), (f"{name}_posterior", asserted.posterior)):
                 wrong |= self._false(asserted.statement.details[key], unit, weights, truth)
-        there = reached_in(truth.table.reach, ITERATIONS, self.headline)[asserted.deployed_sample]
+        shown = asserted.statement.details["headline"]
+        share, target = shown["share"], self.targets[shown["target"]]
+        there = reached_in(truth.table.reach, ITERATIONS, target)[asserted.deployed_sample]
         late = (there > asserted.statement.value).astype(float)
         wrong |= falsely_moved(asserted.statement, late, truth.chances)
         order = np.argsort(there)
-        needed = there[order][np.searchsorted(np.cumsum(truth.chances[order]), self.share - SLACK)]
+        needed = there[order][np.searchsorted(np.cumsum(truth.chances[order]), share - SLACK)]
         return wrong, float(asserted.statement.value - needed)
 
     def _false(
