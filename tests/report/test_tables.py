@@ -46,6 +46,7 @@ def evaluated() -> Evaluated:
         gradients=np.cumsum(random.integers(1, 5, shape), axis=2),
         measures=random.uniform(size=(SOLVERS, 2, INSTANCES, ITERATIONS)),
         thresholds=random.uniform(size=INSTANCES),
+        starts=losses[0, :, 0],
         references=references,
         targets=references + np.array([[0.5], [0.1]]),
         reach_iterations=iterations,

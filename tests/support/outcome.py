@@ -78,6 +78,7 @@ def evaluated(random):
         gradients=np.tile(np.arange(steps + 1), (3, TEST, 1)),
         measures=np.empty((3, 0, TEST, steps + 1)),
         thresholds=np.ones(TEST),
+        starts=losses[0, :, 0],
         references=np.zeros(TEST),
         targets=targets,
         reach_iterations=needed,

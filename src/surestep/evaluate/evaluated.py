@@ -22,6 +22,8 @@ class Evaluated:
         metadata=axes("solver", "measure", "instance", "iteration")
     )
     thresholds: np.ndarray = dataclasses.field(metadata=axes("instance"))
+    starts: np.ndarray = dataclasses.field(metadata=axes("instance"))
+    """The losses at the problem's start, wherever learned starts move rules from there."""
     references: np.ndarray = dataclasses.field(metadata=axes("instance"))
     """The losses that accuracies are counted from; minus infinity where they are unknown."""
     targets: np.ndarray = dataclasses.field(metadata=axes("accuracy", "instance"))

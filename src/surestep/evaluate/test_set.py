@@ -115,6 +115,7 @@ def evaluate(
     return Evaluated(
         **stacked,
         thresholds=threshold,
+        starts=task.start_losses(data),
         references=references,
         targets=accuracies.targets(references),
         solvers=list(per_solver),

@@ -64,7 +64,7 @@ def settled(learned: Learned, target: Target) -> Float[np.ndarray, " instance"]:
     evaluation, known = learned.evaluation, learned.evaluation.known
     losses = evaluation.losses[0, known, : learned.task.horizon + 1]
     references, thresholds = evaluation.references[known], evaluation.thresholds[known]
-    levels = target.levels(references, losses[:, 0], thresholds)
+    levels = target.levels(references, evaluation.starts[known], thresholds)
     return reached_in(reach_of_paths(losses, levels[:, None]), ITERATIONS, 0)
 
 
