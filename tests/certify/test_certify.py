@@ -737,11 +737,11 @@ def test_an_opponent_is_not_beaten_by_being_stopped_early():
         TASK,
         experiment,
         SPLIT.prior,
-        sealed(SPLIT.train.size, 0),
+        sealed(SPLIT.train.size, 1),
         changed(CONFIG.certify, shares=(0.5,)),
     )
     assert document.opened is not None
-    train = sealed(SPLIT.train.size, 0).open(document.opened.commitment)
+    train = sealed(SPLIT.train.size, 1).open(document.opened.commitment)
     horizon = 8 * TASK.horizon
 
     def needed(rule, most):

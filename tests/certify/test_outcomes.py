@@ -146,7 +146,7 @@ def test_named_claims_are_what_is_certified():
     first, second = document.statements
     missed = int((losses[:, 20] > 0.5).sum())
     assert first.value > missed / 500
-    assert first.details == {"asked": 0.8}
+    assert first.details["asked"] == 0.8
     assert "(80% was asked for, and is" in first.sentence
     assert second.name == "loss 1: 0.9"
     settled = second.value

@@ -8,7 +8,15 @@ import pytest
 from support.tiny import changed
 from surestep.certify.audit import FAMILIES, audit, honest, violations
 from surestep.certify.certificate import SHIFT, Statement
-from surestep.certify.claims import Foretold, GoalMissed, InStratum, LossLevels, Sooner, Within
+from surestep.certify.claims import (
+    Foretold,
+    GoalMissed,
+    InStratum,
+    LossLevels,
+    MissedAt,
+    Sooner,
+    Within,
+)
 from surestep.certify.claims.shift import falsely_moved, with_shift
 
 BARE = Statement("s", 0.0, 0.0, 0.95, 0.01, "", [], [], {"own": 1})
@@ -58,7 +66,9 @@ def test_every_statement_about_an_event_tells_of_other_laws_and_none_about_a_mea
     plan = family.plan(250, 0.05)
     statements, _, _ = honest(family, plan, family.draw(np.random.default_rng(0), 250))
     telling = {s.name for s in statements if SHIFT in s.details}
-    missed = {c.name for c in plan.claims if isinstance(c, GoalMissed | Sooner | InStratum)}
+    missed = {
+        c.name for c in plan.claims if isinstance(c, GoalMissed | MissedAt | Sooner | InStratum)
+    }
     late = {c.name for c in plan.claims if isinstance(c, Within | Foretold | LossLevels)}
     # What is certified with a probability of 1 of failing says nothing of other laws either.
     silent = {s.name for s in statements if s.name in missed | late and not s.value < np.inf}

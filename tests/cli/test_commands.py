@@ -63,8 +63,8 @@ def test_help_has_the_words_of_every_field(name, capsys, monkeypatch):
     words = words_of_fields(kind)
     assert set(words) == {field.name for field in fields}
     for field in fields:
-        positional = field.name in ("folder", "subject", "file", "state", "name", "solver") or (
-            field.name == "problem" and field.default is dataclasses.MISSING
+        positional = field.name in ("folder", "subject", "file", "state", "name") or (
+            field.name in ("problem", "solver") and field.default is dataclasses.MISSING
         )
         assert (f"--{field.name}" in shown) != positional
         assert words[field.name] in shown

@@ -87,7 +87,9 @@ def test_the_deployed_rule_is_guarded_and_compared_with_those_told(finished):
 
 def test_its_certificate_stands_and_nothing_is_computed_twice(finished):
     learned, folder = finished
-    assert [str(c) for c in verify(folder, CONFIG, EXPERIMENT, 8, 0) if not c.stands] == []
+    assert [
+        str(c) for c in verify(folder, paper.read_config(folder), EXPERIMENT, 8, 0) if not c.stands
+    ] == []
     before = folder.certificate_path.read_bytes()
     again = learn(CONFIG, EXPERIMENT, folder)
     assert folder.certificate_path.read_bytes() == before

@@ -235,12 +235,17 @@ def test_tiny_runs_to_a_certificate_that_names_its_stock(tmp_path):
     assert evaluation.measured == ["accuracy"]
     assert evaluation.measures.shape == (2, 1, 8, 21)
     assert np.all((evaluation.measures >= 0) & (evaluation.measures <= 1))
-    assert all(check.stands for check in verify(folder, TINY, experiment, rerun=4, seed=0))
+    assert all(
+        check.stands
+        for check in verify(folder, paper.read_config(folder), experiment, rerun=4, seed=0)
+    )
 
     other = dataclasses.replace(experiment, pool=experiment.pool.replace("SHA-256 ", "SHA-256 0"))
     with pytest.raises(RunFolderError, match="begun with another experiment"):
         learn(TINY, other, folder)
-    failed = [check for check in verify(folder, TINY, other) if not check.stands]
+    failed = [
+        check for check in verify(folder, paper.read_config(folder), other) if not check.stands
+    ]
     assert "the plan, and its budget" in [check.name for check in failed]
 
 

@@ -96,6 +96,15 @@ def one_of_every_class() -> dict[str, Rule]:
             jnp.asarray([0, 1, 1, 2, 3], jnp.int32),
             rules.Fixed(numbers(5)),
         ),
+        rules.ProgrammeADMM(
+            numbers(2),
+            numbers(3),
+            (0, 2),
+            (1,),
+            (),
+            rules.Fixed(numbers(3, 3)),
+            rules.Fixed(numbers(3, 3)),
+        ),
     ]
     return {type(rule).__name__: rule for rule in found}
 
@@ -227,6 +236,10 @@ PINNED = {
     "Predicted": (
         "9cd0e3ddb29d83963104b61d220bd24f04a972695ffae8305988de279ab64eff",
         "rule bias weights exponents unit prox_step",
+    ),
+    "ProgrammeADMM": (
+        "cb90e024fa3647d0641d705b4860fa5d1005a7f0d3d93889174fb95c40fe054e",
+        "log_penalty relaxation split equal cones hessian matrix single matrices",
     ),
     "PrimalDual": (
         "ec424a0153f40023e38a1701fe39eef263837219dd5147b3130e2d13f9fa4730",

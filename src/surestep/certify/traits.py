@@ -18,6 +18,7 @@ from surestep.problem import DataSet, Problem, Theta, working_precision
 
 _ROWS = 256  # instances that are looked at at a time: copies of all could be too large
 _FEW = 8  # numbers of an array that are looked at one by one
+_LARGEST = 1e140  # that numbers are taken for: its square is a number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _rows(leaves: list[np.ndarray]) -> Float[np.ndarray, "instance feature"]:
             continue
         numbers = leaf.reshape(len(leaf), -1).astype(np.float64)
         if numbers.shape[1] <= _FEW:
-            found.append(np.nan_to_num(numbers, posinf=0.0, neginf=0.0))
+            found.append(_tame(numbers))
         if leaf.dtype.kind == "f" and numbers.shape[1]:
             found.append(_sizes(numbers))
     return np.concatenate(found, axis=1)
@@ -146,7 +147,7 @@ def _rows(leaves: list[np.ndarray]) -> Float[np.ndarray, "instance feature"]:
 
 def _sizes(numbers: Float[np.ndarray, "instance number"]) -> Float[np.ndarray, "instance size"]:
     """How large the numbers of an array are, how they spread, and which way they lean."""
-    numbers = np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
+    numbers = _tame(numbers)
     sizes = np.abs(numbers)
     root = np.sqrt(np.mean(sizes**2, axis=1))
     unit = np.where(root > 0, root, 1.0)
@@ -159,6 +160,11 @@ def _sizes(numbers: Float[np.ndarray, "instance number"]) -> Float[np.ndarray, "
         ],
         axis=1,
     )
+
+
+def _tame(numbers: np.ndarray) -> np.ndarray:
+    """Numbers whose squares are finite."""
+    return np.clip(np.nan_to_num(numbers, posinf=0.0, neginf=0.0), -_LARGEST, _LARGEST)
 
 
 def _log(values: np.ndarray) -> np.ndarray:
