@@ -161,7 +161,7 @@ def noisy(random, size, tell=0.0):
         starts=np.ones(size),
         reach=np.where(missed, np.inf, 5.0)[None, :, None] * np.ones((1, 1, 6)),
         opponent_losses=np.zeros((0, size)),
-        opponent_reach=np.zeros((0, size, 0)),
+        opponent_reach=np.zeros((0, size, 6)),
         statistics=np.zeros((1, size, 0)),
         traits=np.stack([trait, np.zeros(size)], axis=1),
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from support.types import unchecked
 from surestep.base.errors import ConfigurationError, ProblemError
 from surestep.interop.cvxpy import from_cvxpy
 from surestep.interop.cvxpy_reduction import Affine
@@ -343,6 +344,7 @@ def semidefinite():
         (simple(nonneg=True), {}, "p cannot be what instance .* nonnegative"),
     ],
 )
+@unchecked()
 def test_what_is_no_programme_is_refused_in_words(problem, given, words):
     with pytest.raises(ProblemError, match=words):
         from_cvxpy(problem, **{"sample": two} | given)

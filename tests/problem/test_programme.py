@@ -9,6 +9,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.types import unchecked
 from surestep.base.errors import ProblemError
 from surestep.problem import ConstraintSet, instance, make_programme, working_precision
 from surestep.problem.constraint_set import into_cone
@@ -189,6 +190,7 @@ def test_recorded_instances_are_dealt_as_for_any_problem():
         ({"precision": "float16"}, "precision must be"),
     ],
 )
+@unchecked()
 def test_what_cannot_be_is_refused_in_words(changes, words):
     with pytest.raises(ProblemError, match=words):
         nearest(**changes)

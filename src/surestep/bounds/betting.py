@@ -67,7 +67,7 @@ def checked_bets(bets: Sequence[Bet]) -> Sequence[Bet]:
 
 def mean_uppers(
     values: Float[np.ndarray, "*rest instance"],
-    log_levels: Float[np.ndarray, "*rest"] | float,
+    log_levels: Float[np.ndarray, "..."] | float,
     bets: Sequence[Bet],
 ) -> Float[np.ndarray, "*rest"]:
     """Upper bounds for the means of independent values in [0, 1], rounded up.

@@ -35,7 +35,7 @@ _AT_ONCE = 4096
 _FAILURES = 400
 """A forecast looks no further than to so many failures."""
 
-Counts = Int[np.ndarray, "*rest"] | Float[np.ndarray, "*rest"] | int
+Counts = Int[np.ndarray, "..."] | Float[np.ndarray, "..."] | int
 _Decided = Callable[[Counts, Counts], Bool[np.ndarray, "*rest"]]
 
 
@@ -83,8 +83,8 @@ class Bets:
 
 
 def log_wealth(
-    bets: Bets, probability: Float[np.ndarray, "*rest"] | float, events: Counts, others: Counts
-) -> Float[np.ndarray, "*rest"]:
+    bets: Bets, probability: Float[np.ndarray, "..."] | float, events: Counts, others: Counts
+) -> Float[np.ndarray, "..."]:
     """The logarithm of the wealth after so many outcomes, rounded down.
 
     What is bet against: that events have this probability, or a smaller one.
@@ -105,7 +105,7 @@ def log_wealth(
 
 def probability_lower(
     bets: Bets, level: float, events: Counts, others: Counts
-) -> Float[np.ndarray, "*rest"]:
+) -> Float[np.ndarray, "..."]:
     """A lower bound for the probability of events, at any time; ever false with `level` at most."""
     if not 0 < level < 1:
         raise ConfigurationError(f"a confidence level must lie strictly between 0 and 1: {level}")
@@ -166,12 +166,12 @@ class SequentialTest:
         refuting = Bets.guided(1 - probability, failures, successes)
         return cls(probability, proving, refuting, levels)
 
-    def proves(self, successes: Counts, failures: Counts) -> Bool[np.ndarray, "*rest"]:
+    def proves(self, successes: Counts, failures: Counts) -> Bool[np.ndarray, "..."]:
         """Whether the claim is proved by these counts."""
         wealth = log_wealth(self.proving, self.probability, successes, failures)
         return np.asarray(wealth >= -np.log(self.levels[0]))
 
-    def refutes(self, successes: Counts, failures: Counts) -> Bool[np.ndarray, "*rest"]:
+    def refutes(self, successes: Counts, failures: Counts) -> Bool[np.ndarray, "..."]:
         """Whether the claim is refuted by these counts."""
         wealth = log_wealth(self.refuting, 1 - self.probability, failures, successes)
         return np.asarray(wealth >= -np.log(self.levels[1]))
@@ -202,7 +202,7 @@ class SequentialTest:
         """
         low = probability_lower(self.proving, self.levels[0], successes, failures)
         high = probability_lower(self.refuting, self.levels[1], failures, successes)
-        return low, 1 - high
+        return np.asarray(low), np.asarray(1 - high)
 
     def forecast(self, successes: int, failures: int, courses: int = 1000) -> Forecast:
         """Simulated courses, if outcomes are like so many that were seen before."""

@@ -21,14 +21,14 @@ from surestep.bounds.kl import ABSOLUTE, RELATIVE, Numbers, binary_kl
 def variation_upper(probability: Numbers | float, radius: Numbers | float) -> Numbers:
     """The largest probability within a total variation, rounded up."""
     probability, radius = _checked(probability, radius, 0.0)
-    return np.minimum(np.nextafter(probability + radius, np.inf), 1.0)
+    return np.asarray(np.minimum(np.nextafter(probability + radius, np.inf), 1.0))
 
 
 def entropy_upper(probability: Numbers | float, radius: Numbers | float) -> Numbers:
     """The largest `q` with `binary_kl(q, probability) <= radius`, rounded up."""
     probability, radius = _checked(probability, radius, 0.0)
 
-    def beyond(q: Numbers) -> Bool[np.ndarray, "..."]:
+    def beyond(q: Numbers | float) -> Bool[np.ndarray, "..."] | np.bool_:
         return binary_kl(q, probability) * (1 - RELATIVE) - ABSOLUTE >= radius
 
     inside, outside = probability.copy(), np.ones_like(probability)
@@ -47,19 +47,20 @@ def entropy_upper(probability: Numbers | float, radius: Numbers | float) -> Numb
 def ratio_upper(probability: Numbers | float, ratio: Numbers | float) -> Numbers:
     """The largest probability of laws whose density is at most `ratio`, rounded up."""
     probability, ratio = _checked(probability, ratio, 1.0)
-    return np.minimum(np.nextafter(probability * ratio, np.inf), 1.0)
+    return np.asarray(np.minimum(np.nextafter(probability * ratio, np.inf), 1.0))
 
 
 def variation_radius(probability: Numbers | float, allowed: Numbers | float) -> Numbers:
     """Within which total variation a probability stays at most what is allowed, rounded down."""
     probability, allowed = _risen(probability, allowed)
-    return np.maximum(np.nextafter(allowed - probability, -np.inf), 0.0)
+    return np.asarray(np.maximum(np.nextafter(allowed - probability, -np.inf), 0.0))
 
 
 def entropy_radius(probability: Numbers | float, allowed: Numbers | float) -> Numbers:
     """Within which relative entropy it stays at most what is allowed, rounded down."""
     probability, allowed = _risen(probability, allowed)
-    return np.maximum(binary_kl(allowed, probability) * (1 - RELATIVE) - ABSOLUTE, 0.0)
+    found = binary_kl(allowed, probability) * (1 - RELATIVE) - ABSOLUTE
+    return np.asarray(np.maximum(found, 0.0))
 
 
 def ratio_radius(probability: Numbers | float, allowed: Numbers | float) -> Numbers:
@@ -67,7 +68,8 @@ def ratio_radius(probability: Numbers | float, allowed: Numbers | float) -> Numb
     probability, allowed = _risen(probability, allowed)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where(probability > 0, allowed / probability, np.inf)
-    return np.maximum(np.where(np.isinf(ratio), np.inf, np.nextafter(ratio, 0.0)), 1.0)
+    lower = np.where(np.isinf(ratio), np.inf, np.nextafter(ratio, 0.0))
+    return np.asarray(np.maximum(lower, 1.0))
 
 
 def _checked(

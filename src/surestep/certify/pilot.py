@@ -34,7 +34,7 @@ class Pilot:
         default_factory=lambda: np.zeros((0, 0)), metadata=axes("pilot instance", "feature")
     )
     """Numbers that may tell how hard an instance is, if they are known."""
-    labels: Int[np.ndarray, " instance"] = dataclasses.field(
+    labels: Int[np.ndarray, " labelled"] = dataclasses.field(
         default_factory=lambda: np.zeros(0, np.int64), metadata=axes("labelled instance")
     )
     """The kind of every instance, if the problem tells kinds apart."""

@@ -18,6 +18,9 @@ from surestep.problem.base import Point, Problem, Theta
 from surestep.problem.constraint_set import ConstraintSet
 from surestep.problem.given import as_arrays
 
+Numbers = Float[Array, "..."] | Float[np.ndarray, "..."]
+"""A vector, of JAX or of NumPy."""
+
 
 class Coefficients(eqx.Module):
     """One instance of a programme: `x'Px / 2 + q'x` under `A x` in a set.
@@ -43,11 +46,11 @@ class Coefficients(eqx.Module):
     matrix: Float[Array, "row n"]
     allowed: ConstraintSet
 
-    def objective(self, x: Float[Array, " n"]) -> Scalar:
+    def objective(self, x: Numbers) -> Scalar:
         """`x'Px / 2 + q'x`."""
         return 0.5 * jnp.vdot(x, self.hessian @ x) + jnp.vdot(self.linear, x)
 
-    def violation(self, x: Float[Array, " n"]) -> Scalar:
+    def violation(self, x: Numbers) -> Scalar:
         """How far the constraints are from being met: the largest distance of a row."""
         image = self.matrix @ x
         return jnp.max(jnp.abs(image - self.allowed.project(image)), initial=0.0)
@@ -146,5 +149,5 @@ class Programme(Problem):
         return jnp.max(self.coefficients(theta).residuals(x, self.relative))
 
 
-def _largest(vector: Float[Array, "..."]) -> Scalar:
+def _largest(vector: Numbers) -> Scalar:
     return jnp.max(jnp.abs(vector), initial=0.0)
