@@ -11,6 +11,7 @@ from scipy import stats
 import surestep as ss
 from support.session import repeats
 from support.tiny import changed
+from support.types import unchecked
 from surestep.base.errors import ConfigurationError, ProblemError
 from surestep.bounds.budget import Share
 from surestep.certify.audit import AuditFamily, Outcome, audit, scalar_quadratics, violations
@@ -340,6 +341,7 @@ def test_a_problem_with_kinds_is_solved_like_any_other():
     np.testing.assert_allclose(solution.loss, 0.0, atol=1e-12)
 
 
+@unchecked()
 def test_divisions_that_cannot_be_are_refused():
     for names in ((), ("one",), ("a", "a"), tuple(map(str, range(13)))):
         with pytest.raises(ProblemError, match="from 2 to 12 different names"):

@@ -5,7 +5,7 @@ Everything here is decided on the prior set.
 
 import dataclasses
 import itertools
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -255,6 +255,6 @@ def _solved(
     return _coarse(centre / unit) * unit, np.where(still, 0.0, _coarse(weights) / unit), bias
 
 
-def _coarse(numbers: np.ndarray) -> np.ndarray:
+def _coarse(numbers: np.ndarray | np.floating | float) -> Any:
     """To a millionth: last bits of the instances, which are others elsewhere, leave no trace."""
     return np.ldexp(np.round(np.ldexp(numbers, 20)), -20)

@@ -105,4 +105,4 @@ def pilot_on(
     if strata is None:
         return Pilot(seen.of(slice(0, 1)), tuple(opponents), features)
     labels = labels_of(task.problem, data)
-    return Pilot(seen.of(slice(0, 1)), tuple(opponents), features, labels, strata.names)
+    return Pilot(seen.of(slice(0, 1)), tuple(opponents), features, labels, tuple(strata.names))

@@ -2,9 +2,13 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Scalar
 
 from surestep.base.errors import ProblemError
+
+Vector = Float[Array, " row"] | Float[np.ndarray, " row"]
+"""A number a row, of JAX or of NumPy."""
 
 
 class ConstraintSet(eqx.Module):
@@ -36,7 +40,7 @@ class ConstraintSet(eqx.Module):
         """How many rows are no cone's."""
         return self.upper.shape[-1] - sum(self.cones)
 
-    def project(self, z: Float[Array, " row"]) -> Float[Array, " row"]:
+    def project(self, z: Vector) -> Float[Array, " row"]:
         """The nearest point of the set."""
         if not self.cones:
             return jnp.clip(z, self.lower, self.upper)
@@ -49,7 +53,7 @@ class ConstraintSet(eqx.Module):
             first += length
         return jnp.concatenate(parts)
 
-    def support(self, y: Float[Array, " row"]) -> Scalar:
+    def support(self, y: Vector) -> Scalar:
         """The largest `y'z` over the set: infinite where it is unbounded along `y`."""
         first = self.intervals
         head, lower, upper = y[:first], self.lower[:first], self.upper[:first]
@@ -64,7 +68,7 @@ class ConstraintSet(eqx.Module):
             first += length
         return total
 
-    def recede(self, y: Float[Array, " row"]) -> Float[Array, " row"]:
+    def recede(self, y: Vector) -> Float[Array, " row"]:
         """The nearest direction along which the set's support is finite."""
         first = self.intervals
         head = y[:first]
@@ -83,7 +87,7 @@ class ConstraintSet(eqx.Module):
         return same.astype(self.upper.dtype)
 
 
-def into_cone(s: Float[Array, " row"]) -> Float[Array, " row"]:
+def into_cone(s: Vector) -> Float[Array, " row"]:
     """The nearest point of the second-order cone `s[0] >= norm(s[1:])`."""
     head, tail = s[0], s[1:]
     squares = jnp.sum(tail * tail)

@@ -1,7 +1,7 @@
 """Kinds of instances that a user tells apart, so that each gets statements of its own."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -33,7 +33,7 @@ class Strata:
     ```
     """
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     """What the kinds are called."""
     of: Callable[[Theta], Any]
     """The number of an instance's kind, 0 for the first name; written with `jax.numpy`."""

@@ -205,7 +205,9 @@ def _close_anywhere(found: Table, stored: Table, rounding: float) -> Any:
         return both | (np.abs(found - stored) <= rounding * scale)
 
 
-def _close_sizes(found: Table, stored: Table, sizes: Float[np.ndarray, "instance #column"]) -> Any:
+def _close_sizes(
+    found: Table, stored: Table, sizes: Float[np.ndarray, "instance one_or_column"]
+) -> Any:
     """Equal in digits; tiny losses, which rounding on another machine moves, in order of size.
 
     Of squares that are at rounding nothing is known, so there all are equal.
